@@ -1,15 +1,15 @@
 """Every error that matrixrun raises on purpose.
 
-    MatrixrunError              shown as one message, never as a traceback
-    ├── UserError               exit 4: something the user wrote or named is wrong
-    │   └── MatrixError         ... in the matrix file; carries file, line and key
-    ├── BuildError              an engine environment or a small checkpoint could not be made
-    ├── EngineError             an engine process failed; carries the tail of its own log
-    │   ├── EngineRefused       ... on purpose: it validated its arguments and said no
-    │   ├── EngineDied          ... by itself, at start or while serving
-    │   └── EngineHung          ... by making no progress within its bound
-    ├── StoreError              the results folder cannot be read or written
-    └── TrackingError           MLflow cannot be reached; results stay in the results folder
+MatrixrunError              shown as one message, never as a traceback
+├── UserError               exit 4: something the user wrote or named is wrong
+│   └── MatrixError         ... in the matrix file; carries file, line and key
+├── BuildError              an engine environment or a small checkpoint could not be made
+├── EngineError             an engine process failed; carries the tail of its own log
+│   ├── EngineRefused       ... on purpose: it validated its arguments and said no
+│   ├── EngineDied          ... by itself, at start or while serving
+│   └── EngineHung          ... by making no progress within its bound
+├── StoreError              the results folder cannot be read or written
+└── TrackingError           MLflow cannot be reached; results stay in the results folder
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class MatrixError(UserError):
     ) -> None:
         self.file, self.line, self.key = file, line, key
         where = file if line is None else f"{file}:{line}"
-        super().__init__(f"{where}: {key}: {message}" if key else f"{where}: {message}", remedy=remedy)
+        text = f"{where}: {key}: {message}" if key else f"{where}: {message}"
+        super().__init__(text, remedy=remedy)
 
 
 class BuildError(MatrixrunError):

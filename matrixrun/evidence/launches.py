@@ -1,0 +1,165 @@
+"""Launches: what is started, and what became of it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from matrixrun.evidence.cells import Speculation
+
+
+class Arm(StrEnum):
+    """One engine configuration of a pair."""
+
+    OFF = "off"
+    ON = "on"
+
+
+class Role(StrEnum):
+    """What a launch is for: `on` speculates, `A` (off) scores, `B` (off) is the null arm."""
+
+    ON = "on"
+    A = "A"
+    B = "B"
+
+    @property
+    def arm(self) -> Arm:
+        return Arm.ON if self is Role.ON else Arm.OFF
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A model by folder, hub id (with revision) or `builtin:` name."""
+
+    path: str
+    revision: str | None = None
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """How an engine's environment is made.
+
+    Exactly one of three: `python` (an interpreter that exists), `image` (a container), or a
+    virtual environment from `install` / `no_deps` (requirements), minus `without` (distributions
+    removed afterwards). `overlay` is a folder put first on the engine's PYTHONPATH;
+    `fallback_index` is a package index tried only when the user's own pip configuration fails.
+    """
+
+    install: tuple[str, ...] = ()
+    no_deps: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    overlay: str | None = None
+    fallback_index: str | None = None
+    python: str | None = None
+    image: str | None = None
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What is pinned equal in both arms, because speculation changes the engine's own defaults.
+
+    Tokens, requests and bytes; None leaves the engine's default. `max_num_seqs` is the most
+    requests running at once.
+    """
+
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    block_size: int | None = None
+    kv_cache_bytes: int | None = None
+
+
+class ArmConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """All that an engine needs to know to start one arm; the input of its pure half.
+
+    `speculation` is None in the off arm, `draft` is the checkpoint that `speculation.draft` names.
+    `args` and `env` are the user's own (engine-wide ones first, then this arm's).
+    """
+
+    engine: str
+    kind: str
+    arm: Arm
+    recipe: Recipe
+    model: str
+    target: Checkpoint
+    draft: Checkpoint | None = None
+    quantization: str = "none"
+    quantized_checkpoint: bool = False
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    prefix_caching: bool | None = None
+    dtype: str | None = None
+    kv_cache_dtype: str | None = None
+    speculation: Speculation | None = None
+    limits: Limits = Limits()
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """A command line as data. `$PYTHON`, `$HOST`, `$PORT`, `$TARGET` and `$DRAFT` in argv and env
+    are filled in where the process starts; secrets travel in the environment only."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+
+
+class Gang(msgspec.Struct, frozen=True, kw_only=True):
+    """What a launch holds at once: `accelerators` (0 on CPU) of `accelerator` type, `cpus` cores,
+    `memory_bytes` (0: not reserved), over `nodes` nodes."""
+
+    accelerators: int
+    accelerator: str | None = None
+    cpus: float = 1.0
+    memory_bytes: int = 0
+    nodes: int = 1
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """One server to start. `cells` are the ids of the cells it serves; `seconds` is an estimate."""
+
+    id: str
+    role: Role
+    config: ArmConfig
+    command: Command
+    gang: Gang
+    cells: tuple[str, ...]
+    fingerprint: str
+    seconds: float
+
+
+class LaunchEnd(StrEnum):
+    """How a launch ended, as far as its cells are concerned."""
+
+    SERVED = "served"
+    REFUSED = "refused"
+    DIED = "died"
+    HUNG = "hung"
+    UNBUILT = "unbuilt"
+    LOST = "lost"
+    STOPPED = "stopped"
+
+
+class LaunchOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a launch, with all that a reader needs to start it again by hand.
+
+    `message` is the engine's own words where it failed; `facts` what the engine reported of itself
+    (versions, KV blocks, scheduler and runner, block size); `hardware` accelerator name, count,
+    driver and node; `ready_seconds` from spawn to first healthy answer.
+    """
+
+    launch: str
+    fingerprint: str
+    end: LaunchEnd
+    message: str = ""
+    log_tail: str = ""
+    log_path: str | None = None
+    argv: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    facts: dict[str, Any] = {}
+    hardware: dict[str, Any] = {}
+    checkpoints: dict[str, str] = {}
+    ready_seconds: float | None = None
+    counters_before: dict[str, float] = {}
+    counters_after: dict[str, float] = {}
+    attempts: int = 1

@@ -1,0 +1,158 @@
+"""Requests to send and what is observed for each: the only data that crosses to an engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int32]
+FloatArray = NDArray[np.float32]
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """Every sampling field, sent explicitly: an engine otherwise takes penalties and more from the
+    checkpoint's generation config."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = 0
+    ignore_eos: bool = False
+    stop_token_ids: tuple[int, ...] = ()
+    allowed_token_ids: tuple[int, ...] = ()
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One prompt as token ids. `id` is unique within its pass and equal in both arms; `prompt`
+    names the prompt it belongs to (the unit of statistics); `category` is the workload's."""
+
+    id: str
+    prompt: str
+    category: str
+    token_ids: tuple[int, ...]
+    max_tokens: int
+    sampling: Sampling = Sampling()
+
+
+class Evaluation(StrEnum):
+    """How the off arm computed a logprob: in one prefill of the whole text; by decoding one row;
+    or by extending a cached prefix by several rows, as a verification step does."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    EXTEND = "extend"
+
+
+class ScoreRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Given tokens to be scored: `token_ids[start:]` are scored, each after all before it.
+
+    With DECODE and EXTEND only the last token is scored (`start == len(token_ids) - 1`).
+    """
+
+    id: str
+    token_ids: tuple[int, ...]
+    start: int
+    evaluation: Evaluation = Evaluation.PREFILL
+
+
+class Pass(msgspec.Struct, frozen=True, kw_only=True):
+    """A list of requests sent to one launch with `concurrency` in flight, in order of the list.
+
+    Exactly one of `requests` and `scores` is filled. `salt` is the pass's own cache namespace.
+    `logprobs` is the number of top logprobs asked for at each emitted token.
+    """
+
+    id: str
+    requests: tuple[Request, ...] = ()
+    scores: tuple[ScoreRequest, ...] = ()
+    concurrency: int = 1
+    salt: str = ""
+    logprobs: int = 2
+
+
+def _ints() -> IntArray:
+    return np.zeros(0, np.int32)
+
+
+def _floats() -> FloatArray:
+    return np.zeros(0, np.float32)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Observation:
+    """What one arm gave for one request. Arrays, n emitted tokens, k top logprobs, s steps:
+
+    token_ids [n] int32; logprobs [n] float32 of the emitted tokens (natural log, NaN where the
+    engine gave none); top_ids [n, k] int32 and top_logprobs [n, k] float32, best first, padded with
+    -1 and NaN; accepted [s] and drafted [s] int32, draft tokens accepted and proposed in each
+    verification step, in order; empty where the engine gives no per-step data. Times are seconds
+    since the pass began; `first_token` is NaN when unknown. `error` holds the engine's words when
+    the request failed (then n may be 0).
+    """
+
+    request: str
+    prompt: str
+    category: str
+    token_ids: IntArray = field(default_factory=_ints)
+    logprobs: FloatArray = field(default_factory=_floats)
+    top_ids: IntArray = field(default_factory=_ints)
+    top_logprobs: FloatArray = field(default_factory=_floats)
+    accepted: IntArray = field(default_factory=_ints)
+    drafted: IntArray = field(default_factory=_ints)
+    prompt_tokens: int = 0
+    cached_tokens: int | None = None
+    finish_reason: str | None = None
+    text: str | None = None
+    started: float = 0.0
+    first_token: float = float("nan")
+    finished: float = 0.0
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Score:
+    """The off arm's valuation of given tokens. Arrays of n scored positions: token_logprobs [n]
+    and best_logprobs [n] float32 (natural log), best_ids [n] int32. Regret is best - token.
+
+    `bounded` marks a score whose token lay outside what the engine returned: its logprob is then
+    an upper bound and the regret a lower bound."""
+
+    request: str
+    evaluation: Evaluation
+    start: int
+    token_logprobs: FloatArray
+    best_logprobs: FloatArray
+    best_ids: IntArray
+    rows: int = 0
+    bounded: bool = False
+    error: str | None = None
+
+    @property
+    def regret(self) -> FloatArray:
+        """Nats [n] by which the target prefers its best token to the given one; 0 is greedy."""
+        gap: FloatArray = np.maximum(self.best_logprobs - self.token_logprobs, np.float32(0))
+        return gap
+
+
+class PassRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the observations of a pass lie: `path` relative to the sweep's folder, its sha256."""
+
+    launch: str
+    pass_id: str
+    kind: str
+    path: str
+    sha256: str
+    requests: int
+    seconds: float
+    counters_before: dict[str, float] = {}
+    counters_after: dict[str, float] = {}
+    notes: dict[str, Any] = {}

@@ -1,0 +1,86 @@
+"""Findings and verdicts: what the judge says."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from matrixrun.evidence.cells import Cell
+from matrixrun.evidence.launches import LaunchOutcome
+from matrixrun.evidence.requests import PassRecord, ScoreRequest
+
+
+class Verdict(StrEnum):
+    """The six ends of a cell."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    INACTIVE = "INACTIVE"
+    REFUSED = "REFUSED"
+    ERROR = "ERROR"
+
+
+class Severity(StrEnum):
+    FAULT = "fault"
+    NOTICE = "notice"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing the judge found: `kind` is a witness's name (`unexplained-token`, `regret`,
+    `acceptance`, `degeneration`, ...), `text` a sentence for a person, `numbers` its figures."""
+
+    kind: str
+    severity: Severity
+    text: str
+    numbers: dict[str, Any] = {}
+
+
+class CellEvidence(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything observed for a cell, by reference; written once, never changed.
+
+    `records` maps what a pass was for to its record: `on`, `off`, `null` (the control), and
+    `on.scores`, `null.scores` ... on launch A. `outcomes` maps roles (`on`, `A`, `B`) to outcomes.
+    """
+
+    cell: Cell
+    outcomes: dict[str, LaunchOutcome]
+    records: dict[str, PassRecord]
+    workload_sha256: str
+    settings_sha256: str
+    program: str
+
+
+class CellResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell's verdict. `reason` is one sentence; `metrics` are named `group/name.off|.on`;
+    `expected` is set when the matrix file expects this verdict."""
+
+    cell: Cell
+    verdict: Verdict
+    reason: str
+    findings: tuple[Finding, ...] = ()
+    metrics: dict[str, float] = {}
+    coverage: dict[str, int] = {}
+    expected: bool = False
+
+
+class Want(msgspec.Struct, frozen=True, kw_only=True):
+    """More evidence that the judge asks for: tokens of `cell` to be scored again on launch A."""
+
+    cell: str
+    scores: tuple[ScoreRequest, ...]
+
+
+EXIT_CODES: dict[int, str] = {
+    0: "nothing against shipping (REFUSED cells are listed)",
+    1: "a FAIL or an ERROR",
+    2: "interrupted or incomplete",
+    3: "internal error",
+    4: "bad input or usage",
+    5: "nothing to run",
+    6: "INCONCLUSIVE or INACTIVE, and nothing worse",
+}
+
+EXIT_PRECEDENCE = (4, 3, 1, 2, 6, 5, 0)
