@@ -1,0 +1,26 @@
+"""Workloads: what is sent to an engine, as token ids made once per target.
+
+prompts     Prompt, Workload
+tokenizer   Tokenizer, load_tokenizer: a checkpoint's own tokenizer and chat template
+chat        render: a chat template in a sandbox
+registry    the workloads by name, one file each:
+  decided     copy, count, echo, repeat: continuations with wide margins
+  natural     English prose, cut at random places
+own         the user's own JSONL
+build       build: a WorkloadSpec and a Tokenizer to a Workload
+"""
+
+from matrixrun.workloads.build import build
+from matrixrun.workloads.prompts import Prompt, Workload
+from matrixrun.workloads.registry import check_categories, names
+from matrixrun.workloads.tokenizer import Tokenizer, load_tokenizer
+
+__all__ = [
+    "Prompt",
+    "Tokenizer",
+    "Workload",
+    "build",
+    "check_categories",
+    "load_tokenizer",
+    "names",
+]

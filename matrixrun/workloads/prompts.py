@@ -1,0 +1,35 @@
+"""Prompts and the workload they make up."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """One prompt: `id` such as `natural-0007`, `category` the workload it came from.
+
+    `token_ids` is what is sent; `text` is for people, and None where only ids were given.
+    """
+
+    id: str
+    category: str
+    token_ids: tuple[int, ...]
+    text: str | None = None
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """Distinct prompts in the order in which they are sent; `sha256` covers ids and tokens."""
+
+    prompts: tuple[Prompt, ...]
+    sha256: str
+
+
+def workload_of(prompts: tuple[Prompt, ...]) -> Workload:
+    """Return `prompts` with their hash.
+
+    Texts are left out of the hash: a sweep that stores no texts has the same workload.
+    """
+    content = msgspec.json.encode([(p.id, p.category, p.token_ids) for p in prompts])
+    return Workload(prompts=prompts, sha256=hashlib.sha256(content).hexdigest())
