@@ -1,0 +1,46 @@
+"""Results on disk, and what people see of them.
+
+files         atomic writes, JSON, safe file names
+observations  Parquet: encode_ and decode_observations, encode_ and decode_scores
+sweep         SweepInfo, new_sweep, find_sweep, list_sweeps
+store         Store: one sweep's results folder, the truth
+naming, grid  how cells are called and laid out where people read them
+summary       summary.json and summary.md
+"""
+
+from matrixrun.record.observations import (
+    decode_observations,
+    decode_scores,
+    encode_observations,
+    encode_scores,
+)
+from matrixrun.record.store import Store
+from matrixrun.record.summary import summary, summary_markdown
+from matrixrun.record.sweep import (
+    StoredWorkload,
+    SweepInfo,
+    SweepState,
+    find_sweep,
+    is_sweep,
+    list_sweeps,
+    new_sweep,
+    utc_now,
+)
+
+__all__ = [
+    "Store",
+    "StoredWorkload",
+    "SweepInfo",
+    "SweepState",
+    "decode_observations",
+    "decode_scores",
+    "encode_observations",
+    "encode_scores",
+    "find_sweep",
+    "is_sweep",
+    "list_sweeps",
+    "new_sweep",
+    "summary",
+    "summary_markdown",
+    "utc_now",
+]

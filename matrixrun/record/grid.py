@@ -1,0 +1,91 @@
+"""The matrix of verdicts: target configurations down, speculation and batch size across."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matrixrun.evidence.cells import Cell
+from matrixrun.evidence.verdicts import CellResult, Verdict
+from matrixrun.record.naming import CLIENT_AXES, labels, varying
+
+# Verdicts by how much they say against shipping; each has a sign besides its colour.
+ORDER = (
+    Verdict.FAIL,
+    Verdict.ERROR,
+    Verdict.INCONCLUSIVE,
+    Verdict.INACTIVE,
+    Verdict.REFUSED,
+    Verdict.PASS,
+)
+SIGNS = {
+    Verdict.PASS: "✓",
+    Verdict.FAIL: "✗",
+    Verdict.ERROR: "✗",
+    Verdict.INCONCLUSIVE: "?",
+    Verdict.INACTIVE: "○",
+    Verdict.REFUSED: "-",
+}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of results. `constant` says what all rows share; `rows` are (label, results by
+    column), None where the matrix has no such cell."""
+
+    constant: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[CellResult | None, ...]], ...]
+
+    def width(self, column: int) -> int:
+        """Characters that a column needs: its header, or its longest verdict and sign."""
+        words = [_words(row[1][column]) for row in self.rows]
+        return max(map(len, [*self.columns[column].split(" "), *words]))
+
+
+def verdict_words(result: CellResult) -> str:
+    """A verdict as it stands in a table: sign, word, `*` where the matrix file expects it."""
+    return f"{SIGNS[result.verdict]} {result.verdict}" + ("*" if result.expected else "")
+
+
+def _words(result: CellResult | None) -> str:
+    return "" if result is None else verdict_words(result)
+
+
+def lay_out(results: Sequence[CellResult], *, across: Sequence[str] | None = None) -> Grid:
+    """Lay out results; `across` are the axes that become columns (default: speculation and the
+    client's axes)."""
+    across = ("speculation", *CLIENT_AXES) if across is None else across
+    cells = [result.cell for result in results]
+    differing = varying(cells)
+    down_axes = [axis for axis in differing if axis not in across]
+    across_axes = [axis for axis in differing if axis in across]
+    table: dict[str, dict[str, CellResult]] = {}
+    columns: dict[str, None] = {}
+    for result in results:
+        row = labels(result.cell.axes, down_axes) or ("default" if down_axes else "verdict")
+        column = labels(result.cell.axes, across_axes) or "verdict"
+        columns[column] = None
+        table.setdefault(row, {})[column] = result
+    return Grid(
+        constant=_constant(cells, differing),
+        columns=tuple(columns),
+        rows=tuple((row, tuple(by.get(c) for c in columns)) for row, by in table.items()),
+    )
+
+
+def _constant(cells: Sequence[Cell], differing: Sequence[str]) -> str:
+    if not cells:
+        return ""
+    return labels(cells[0].axes, [axis for axis in cells[0].axes if axis not in differing])
+
+
+def counts(results: Sequence[CellResult]) -> dict[Verdict, int]:
+    """How many cells ended with each verdict, worst first, absent ones left out."""
+    found = [result.verdict for result in results]
+    return {verdict: found.count(verdict) for verdict in ORDER if verdict in found}
+
+
+def worst_first(results: Sequence[CellResult]) -> list[CellResult]:
+    """Results sorted by verdict, then by cell id."""
+    return sorted(results, key=lambda r: (ORDER.index(r.verdict), r.cell.id))

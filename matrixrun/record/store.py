@@ -1,0 +1,335 @@
+"""One sweep's results folder: the truth, readable without this program.
+
+sweep.json  matrix.yaml  plan.json  summary.json  summary.md  mlflow.json
+workloads/<target>.json
+launches/<launch>/{outcome.json, engine.log, passes/<pass>.parquet, passes/<pass>.json}
+cells/<cell>/{evidence.json, result.json}
+
+Everything is written whole or not at all, evidence once only. Ids are file names as they stand
+unless they hold characters that are not safe in one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import filelock
+import msgspec
+
+from matrixrun.evidence.errors import StoreError, UserError
+from matrixrun.evidence.launches import LaunchOutcome
+from matrixrun.evidence.requests import Observation, PassRecord, Request, Score
+from matrixrun.evidence.verdicts import CellEvidence, CellResult
+from matrixrun.record.files import file_name, read_bytes, read_json, sha256, write_bytes, write_json
+from matrixrun.record.observations import (
+    decode_observations,
+    decode_scores,
+    encode_observations,
+    encode_scores,
+)
+from matrixrun.record.summary import summary, summary_markdown
+from matrixrun.record.sweep import (
+    SWEEP_FILE,
+    StoredWorkload,
+    SweepInfo,
+    SweepState,
+    is_sweep,
+    requests_sha256,
+    utc_now,
+)
+
+T = TypeVar("T")
+
+
+class Store:
+    """A results folder, opened. Make one with `Store.create` or `Store.open`.
+
+    Every method raises StoreError (naming the file and a remedy) when the disk refuses, or when
+    what lies there is damaged.
+    """
+
+    def __init__(self, root: Path, info: SweepInfo) -> None:
+        self.root = root
+        self.info = info
+        self._finished: dict[str, str] | None = None
+
+    @classmethod
+    def create(cls, root: Path, sweep: SweepInfo) -> Store:
+        """Begin a sweep in `root`, which must be new or empty.
+
+        Raises:
+            UserError: `root` holds something already.
+        """
+        root = root.resolve()
+        if is_sweep(root):
+            raise UserError(
+                f"{root} holds a sweep already", remedy="resume it, or choose another --results"
+            )
+        if root.exists() and (not root.is_dir() or any(root.iterdir())):
+            raise UserError(
+                f"{root} is not empty and not the results folder of a sweep",
+                remedy="choose an empty or new folder with --results",
+            )
+        store = cls(root, sweep)
+        write_json(root / SWEEP_FILE, sweep)
+        return store
+
+    @classmethod
+    def open(cls, root: Path) -> Store:
+        """Open an existing results folder; UserError when `root` is none."""
+        root = root.resolve()
+        if not is_sweep(root):
+            raise UserError(
+                f"{root} is not the results folder of a sweep: it has no {SWEEP_FILE}",
+                remedy="name the folder that --results was given, or a sweep's id",
+            )
+        return cls(root, read_json(root / SWEEP_FILE, SweepInfo))
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the folder as its only writer; it is free again when the process ends in any way.
+
+        Raises:
+            StoreError: another process is writing.
+        """
+        lock = filelock.FileLock(self.root / ".lock", blocking=False)
+        try:
+            lock.acquire()
+        except filelock.Timeout as error:
+            raise StoreError(
+                f"another process is writing to {self.root}",
+                remedy="wait until it has ended, or choose another --results",
+            ) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def set_state(self, state: SweepState, *, exit_code: int | None = None) -> None:
+        """Record where the sweep stands; a state other than RUNNING also notes the time."""
+        finished = None if state is SweepState.RUNNING else utc_now()
+        self.info = msgspec.structs.replace(
+            self.info, state=state, exit_code=exit_code, finished=finished
+        )
+        write_json(self.root / SWEEP_FILE, self.info)
+
+    # -- what was asked for ------------------------------------------------------------------
+
+    def write_matrix(self, text: str) -> None:
+        """Keep the matrix file verbatim; its sha256 must be the sweep's."""
+        if sha256(text.encode()) != self.info.matrix_sha256:
+            raise StoreError(f"the matrix is not the one that sweep {self.info.id} was begun with")
+        write_bytes(self.root / "matrix.yaml", text.encode())
+
+    def matrix_text(self) -> str:
+        """The matrix file as it was when the sweep began."""
+        path = self.root / "matrix.yaml"
+        return _checked(path, read_bytes(path), self.info.matrix_sha256).decode()
+
+    def write_plan(self, plan: Any) -> None:
+        """Keep the plan (any msgspec value)."""
+        write_json(self.root / "plan.json", plan)
+
+    def plan(self, type_: type[T]) -> T:
+        """The plan as the type that was written."""
+        return read_json(self.root / "plan.json", type_)
+
+    def write_workload(
+        self, target: str, requests: Sequence[Request], texts: Mapping[str, str] | None = None
+    ) -> str:
+        """Keep what is sent to a target, one request a line; returns the sha256 of the requests.
+
+        `texts` maps prompts to their text; it is dropped when the sweep stores no text.
+        """
+        kept = tuple(requests)
+        digest = requests_sha256(kept)
+        shown = dict(texts or {}) if self.info.store_text else {}
+        lines = b",\n  ".join(msgspec.json.encode(request) for request in kept)
+        data = b'{"target": %s,\n "sha256": "%s",\n "texts": %s,\n "requests": [\n  %s]}\n' % (
+            msgspec.json.encode(target),
+            digest.encode(),
+            msgspec.json.encode(shown),
+            lines,
+        )
+        write_bytes(self._workload_path(target), data)
+        return digest
+
+    def workload(self, target: str) -> StoredWorkload:
+        """What was sent to a target, checked against its sha256."""
+        path = self._workload_path(target)
+        stored = read_json(path, StoredWorkload)
+        if requests_sha256(stored.requests) != stored.sha256:
+            raise StoreError(f"{path} was changed after it was written", remedy=_AGAIN)
+        return stored
+
+    def _workload_path(self, target: str) -> Path:
+        return self.root / "workloads" / f"{file_name(target)}.json"
+
+    # -- launches ----------------------------------------------------------------------------
+
+    def launch_folder(self, launch: str) -> Path:
+        """The folder of a launch (made when something is first written into it)."""
+        return self.root / "launches" / file_name(launch)
+
+    def log_path(self, launch: str) -> Path:
+        """Where the engine's own log belongs; its folder exists afterwards."""
+        folder = self.launch_folder(launch)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot make {folder}: {error.strerror}", remedy=_AGAIN) from error
+        return folder / "engine.log"
+
+    def write_outcome(self, outcome: LaunchOutcome) -> None:
+        """Keep what became of a launch."""
+        write_json(self.launch_folder(outcome.launch) / "outcome.json", outcome)
+
+    def outcome(self, launch: str) -> LaunchOutcome | None:
+        """What became of a launch, None while it has not ended."""
+        path = self.launch_folder(launch) / "outcome.json"
+        return read_json(path, LaunchOutcome) if path.exists() else None
+
+    def write_observations(
+        self, launch: str, pass_id: str, observations: Sequence[Observation], **about: Any
+    ) -> PassRecord:
+        """Write the observations of a pass; `about` are further fields of the PassRecord
+        (`seconds`, `counters_before`, `counters_after`, `notes`)."""
+        data = encode_observations(observations, text=self.info.store_text)
+        return self.write_pass(launch, pass_id, "observations", data, len(observations), **about)
+
+    def write_scores(
+        self, launch: str, pass_id: str, scores: Sequence[Score], **about: Any
+    ) -> PassRecord:
+        """Write the scores of a pass; `about` as above."""
+        data = encode_scores(scores)
+        return self.write_pass(launch, pass_id, "scores", data, len(scores), **about)
+
+    def write_pass(
+        self, launch: str, pass_id: str, kind: str, data: bytes, requests: int, **about: Any
+    ) -> PassRecord:
+        """Write a pass that was encoded elsewhere (on the node of its launch).
+
+        `kind` is `observations` or `scores`. The record lies beside the file.
+        """
+        path = self.launch_folder(launch) / "passes" / f"{file_name(pass_id)}.parquet"
+        write_bytes(path, data)
+        record = PassRecord(
+            launch=launch,
+            pass_id=pass_id,
+            kind=kind,
+            path=path.relative_to(self.root).as_posix(),
+            sha256=sha256(data),
+            requests=requests,
+            **{"seconds": 0.0, **about},
+        )
+        write_json(path.with_name(f"{file_name(pass_id)}.json"), record)
+        return record
+
+    def records(self, launch: str) -> tuple[PassRecord, ...]:
+        """The passes that a launch has finished, by file name."""
+        folder = self.launch_folder(launch) / "passes"
+        files = sorted(p for p in folder.glob("*.json") if not p.name.startswith("."))
+        return tuple(read_json(path, PassRecord) for path in files)
+
+    def read_observations(self, record: PassRecord) -> list[Observation]:
+        """The observations that a record points to, checked against its sha256."""
+        return self._read_pass(record, decode_observations)
+
+    def read_scores(self, record: PassRecord) -> list[Score]:
+        """The scores that a record points to, checked against its sha256."""
+        return self._read_pass(record, decode_scores)
+
+    def _read_pass(self, record: PassRecord, decode: Callable[[bytes], list[T]]) -> list[T]:
+        path = self.root / record.path
+        data = _checked(path, read_bytes(path), record.sha256)
+        try:
+            return decode(data)
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{path} cannot be read: {error}", remedy=_AGAIN) from error
+
+    # -- cells -------------------------------------------------------------------------------
+
+    def cell_folder(self, cell: str) -> Path:
+        """The folder of a cell."""
+        return self.root / "cells" / file_name(cell)
+
+    def write_evidence(self, evidence: CellEvidence) -> None:
+        """Keep a cell's evidence. It is written once: the same again is allowed, other is not."""
+        path = self.cell_folder(evidence.cell.id) / "evidence.json"
+        if path.exists() and read_json(path, CellEvidence) != evidence:
+            raise StoreError(
+                f"{path} holds other evidence, and evidence is never changed",
+                remedy=f"to run the cell again, remove {path.parent}",
+            )
+        write_json(path, evidence)
+        if self._finished is not None:
+            self._finished[evidence.cell.fingerprint] = evidence.cell.id
+
+    def evidence(self, cell: str) -> CellEvidence:
+        """The evidence of a cell."""
+        return read_json(self.cell_folder(cell) / "evidence.json", CellEvidence)
+
+    def evidences(self) -> tuple[CellEvidence, ...]:
+        """The evidence of every finished cell, by folder name."""
+        files = sorted(self.root.glob("cells/*/evidence.json"))
+        return tuple(read_json(path, CellEvidence) for path in files)
+
+    def finished(self, fingerprint: str) -> CellEvidence | None:
+        """The evidence of the cell with this fingerprint, with every file that it points to
+        present and whole; None when the cell has to be run.
+
+        Raises:
+            StoreError: the evidence, or a file that it points to, is damaged.
+        """
+        if self._finished is None:
+            self._finished = {e.cell.fingerprint: e.cell.id for e in self.evidences()}
+        cell = self._finished.get(fingerprint)
+        if cell is None:
+            return None
+        evidence = self.evidence(cell)
+        for record in evidence.records.values():
+            path = self.root / record.path
+            _checked(path, read_bytes(path), record.sha256)
+        return evidence
+
+    def write_result(self, result: CellResult) -> None:
+        """Keep a cell's verdict (again, whenever the judge has looked again)."""
+        write_json(self.cell_folder(result.cell.id) / "result.json", result)
+
+    def result(self, cell: str) -> CellResult | None:
+        """The verdict of a cell, None while it has none."""
+        path = self.cell_folder(cell) / "result.json"
+        return read_json(path, CellResult) if path.exists() else None
+
+    def results(self) -> tuple[CellResult, ...]:
+        """Every verdict so far, by folder name."""
+        files = sorted(self.root.glob("cells/*/result.json"))
+        return tuple(read_json(path, CellResult) for path in files)
+
+    def write_summary(
+        self, results: Sequence[CellResult], exit_code: int, *, pending: Sequence[str] = ()
+    ) -> None:
+        """Write summary.json and summary.md; `pending` are the ids of cells without a verdict."""
+        content = summary(results, self.info.id, exit_code, pending=pending)
+        write_json(self.root / "summary.json", content)
+        text = summary_markdown(results, self.info.id, exit_code, pending=pending)
+        write_bytes(self.root / "summary.md", text.encode())
+
+
+_AGAIN = (
+    "restore the file from a copy; or remove the folders of the cells that use it "
+    "and run the same command again"
+)
+
+
+def _checked(path: Path, data: bytes, expected: str) -> bytes:
+    found = sha256(data)
+    if found != expected:
+        raise StoreError(
+            f"{path} is damaged or was changed: its sha256 is {found[:16]}, not {expected[:16]}",
+            remedy=_AGAIN,
+        )
+    return data

@@ -1,0 +1,134 @@
+"""Parquet files give back exactly what was observed."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from small_sweeps import make_observation
+
+from matrixrun.evidence.requests import Evaluation, Observation, Score
+from matrixrun.record import (
+    decode_observations,
+    decode_scores,
+    encode_observations,
+    encode_scores,
+)
+
+ints = st.integers(-(2**31), 2**31 - 1)
+float32s = st.floats(width=32)
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+seconds = st.floats(allow_nan=True)
+
+
+@st.composite
+def observations(draw: st.DrawFn) -> Observation:
+    tokens, steps, k = (draw(st.integers(0, 5)) for _ in range(3))
+    tables = draw(st.booleans())
+    shape = (tokens, k) if tables else (0,)
+    return Observation(
+        request=draw(words),
+        prompt=draw(words),
+        category=draw(words),
+        token_ids=draw(hnp.arrays(np.int32, tokens, elements=ints)),
+        logprobs=draw(hnp.arrays(np.float32, tokens, elements=float32s)),
+        top_ids=draw(hnp.arrays(np.int32, shape, elements=ints)),
+        top_logprobs=draw(hnp.arrays(np.float32, shape, elements=float32s)),
+        accepted=draw(hnp.arrays(np.int32, steps, elements=ints)),
+        drafted=draw(hnp.arrays(np.int32, steps, elements=ints)),
+        prompt_tokens=draw(st.integers(0, 10**6)),
+        cached_tokens=draw(st.none() | st.integers(0, 10**6)),
+        finish_reason=draw(st.none() | words),
+        text=draw(st.none() | words),
+        started=draw(seconds),
+        first_token=draw(seconds),
+        finished=draw(seconds),
+        error=draw(st.none() | words),
+    )
+
+
+@st.composite
+def scores(draw: st.DrawFn) -> Score:
+    positions = draw(st.integers(0, 5))
+    return Score(
+        request=draw(words),
+        evaluation=draw(st.sampled_from(Evaluation)),
+        start=draw(st.integers(0, 10**6)),
+        token_logprobs=draw(hnp.arrays(np.float32, positions, elements=float32s)),
+        best_logprobs=draw(hnp.arrays(np.float32, positions, elements=float32s)),
+        best_ids=draw(hnp.arrays(np.int32, positions, elements=ints)),
+        rows=draw(st.integers(0, 64)),
+        bounded=draw(st.booleans()),
+        error=draw(st.none() | words),
+    )
+
+
+def assert_same(left: Any, right: Any) -> None:
+    for field in dataclasses.fields(left):
+        one, two = getattr(left, field.name), getattr(right, field.name)
+        if isinstance(one, np.ndarray):
+            assert one.dtype == two.dtype, field.name
+        np.testing.assert_array_equal(one, two, err_msg=field.name, strict=True)
+
+
+@settings(deadline=None)  # the first example pays for imports
+@given(st.lists(observations(), max_size=6))
+def test_observations_come_back_exactly(written: list[Observation]) -> None:
+    read = decode_observations(encode_observations(written))
+    for one, two in zip(written, read, strict=True):
+        assert_same(one, two)
+
+
+@settings(deadline=None)  # the first example pays for imports
+@given(st.lists(scores(), max_size=6))
+def test_scores_come_back_exactly(written: list[Score]) -> None:
+    read = decode_scores(encode_scores(written))
+    for one, two in zip(written, read, strict=True):
+        assert_same(one, two)
+
+
+def test_private_prompts_leave_no_text_but_keep_their_tokens() -> None:
+    data = encode_observations([make_observation(text="my secret")], text=False)
+    (read,) = decode_observations(data)
+    assert read.text is None
+    assert read.token_ids.tolist() == [0, 1, 2]
+    assert b"my secret" not in data
+
+
+def test_half_a_surrogate_pair_from_an_engine_is_kept_readable() -> None:
+    (read,) = decode_observations(encode_observations([make_observation(text="a\ud83d")]))
+    assert read.text == "a\\ud83d"
+
+
+def test_a_flat_top_list_is_refused_instead_of_guessed() -> None:
+    with pytest.raises(ValueError, match=r"\[tokens, k\]"):
+        encode_observations([make_observation(top_ids=np.zeros(3, np.int32))])
+
+
+def test_scores_are_not_read_as_observations() -> None:
+    with pytest.raises(ValueError, match="observations"):
+        decode_observations(encode_scores([]))
+
+
+def test_any_parquet_reader_sees_nested_lists() -> None:
+    import io
+
+    table = pq.read_table(io.BytesIO(encode_observations([make_observation(tokens=2)])))
+    assert table["top_ids"].to_pylist() == [[[0, 0], [0, 0]]]
+    assert table["token_ids"].to_pylist() == [[0, 1]]
+
+
+def test_a_thousand_long_answers_are_read_in_well_under_a_second() -> None:
+    written = [make_observation(str(i), tokens=256) for i in range(1000)]
+    data = encode_observations(written)
+    began = time.perf_counter()
+    read = decode_observations(data)
+    assert time.perf_counter() - began < 1.0
+    assert len(read) == 1000
