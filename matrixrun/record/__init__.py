@@ -17,7 +17,6 @@ from matrixrun.record.observations import (
 from matrixrun.record.store import Store
 from matrixrun.record.summary import summary, summary_markdown
 from matrixrun.record.sweep import (
-    StoredWorkload,
     SweepInfo,
     SweepState,
     find_sweep,
@@ -29,7 +28,6 @@ from matrixrun.record.sweep import (
 
 __all__ = [
     "Store",
-    "StoredWorkload",
     "SweepInfo",
     "SweepState",
     "decode_observations",

@@ -12,7 +12,7 @@ unless they hold characters that are not safe in one.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ import msgspec
 
 from matrixrun.evidence.errors import StoreError, UserError
 from matrixrun.evidence.launches import LaunchOutcome
-from matrixrun.evidence.requests import Observation, PassRecord, Request, Score
+from matrixrun.evidence.requests import Observation, PassRecord, Score
 from matrixrun.evidence.verdicts import CellEvidence, CellResult
 from matrixrun.record.files import file_name, read_bytes, read_json, sha256, write_bytes, write_json
 from matrixrun.record.observations import (
@@ -33,13 +33,13 @@ from matrixrun.record.observations import (
 from matrixrun.record.summary import summary, summary_markdown
 from matrixrun.record.sweep import (
     SWEEP_FILE,
-    StoredWorkload,
     SweepInfo,
     SweepState,
     is_sweep,
-    requests_sha256,
     utc_now,
 )
+from matrixrun.workloads import Workload
+from matrixrun.workloads.prompts import workload_of
 
 T = TypeVar("T")
 
@@ -137,31 +137,23 @@ class Store:
         """The plan as the type that was written."""
         return read_json(self.root / "plan.json", type_)
 
-    def write_workload(
-        self, target: str, requests: Sequence[Request], texts: Mapping[str, str] | None = None
-    ) -> str:
-        """Keep what is sent to a target, one request a line; returns the sha256 of the requests.
+    def write_workload(self, target: str, workload: Workload) -> None:
+        """Keep what is sent to a target, one prompt a line.
 
-        `texts` maps prompts to their text; it is dropped when the sweep stores no text.
+        Texts are dropped when the sweep stores none.
         """
-        kept = tuple(requests)
-        digest = requests_sha256(kept)
-        shown = dict(texts or {}) if self.info.store_text else {}
-        lines = b",\n  ".join(msgspec.json.encode(request) for request in kept)
-        data = b'{"target": %s,\n "sha256": "%s",\n "texts": %s,\n "requests": [\n  %s]}\n' % (
-            msgspec.json.encode(target),
-            digest.encode(),
-            msgspec.json.encode(shown),
-            lines,
-        )
-        write_bytes(self._workload_path(target), data)
-        return digest
+        prompts = workload.prompts
+        if not self.info.store_text:
+            prompts = tuple(msgspec.structs.replace(prompt, text=None) for prompt in prompts)
+        head = msgspec.json.encode({"target": target, "sha256": workload.sha256})[:-1]
+        lines = b",\n  ".join(msgspec.json.encode(prompt) for prompt in prompts)
+        write_bytes(self._workload_path(target), head + b',\n "prompts": [\n  ' + lines + b"]}\n")
 
-    def workload(self, target: str) -> StoredWorkload:
+    def workload(self, target: str) -> Workload:
         """What was sent to a target, checked against its sha256."""
         path = self._workload_path(target)
-        stored = read_json(path, StoredWorkload)
-        if requests_sha256(stored.requests) != stored.sha256:
+        stored = read_json(path, Workload)
+        if workload_of(stored.prompts) != stored:
             raise StoreError(f"{path} was changed after it was written", remedy=_AGAIN)
         return stored
 
@@ -258,19 +250,21 @@ class Store:
 
     def write_evidence(self, evidence: CellEvidence) -> None:
         """Keep a cell's evidence. It is written once: the same again is allowed, other is not."""
-        path = self.cell_folder(evidence.cell.id) / "evidence.json"
-        if path.exists() and read_json(path, CellEvidence) != evidence:
+        folder = self.cell_folder(evidence.cell.id)
+        found = self.evidence(evidence.cell.id)
+        if found is not None and found != evidence:
             raise StoreError(
-                f"{path} holds other evidence, and evidence is never changed",
-                remedy=f"to run the cell again, remove {path.parent}",
+                f"{folder}/evidence.json holds other evidence, and evidence is never changed",
+                remedy=f"to run the cell again, remove {folder}",
             )
-        write_json(path, evidence)
+        write_json(folder / "evidence.json", evidence)
         if self._finished is not None:
             self._finished[evidence.cell.fingerprint] = evidence.cell.id
 
-    def evidence(self, cell: str) -> CellEvidence:
-        """The evidence of a cell."""
-        return read_json(self.cell_folder(cell) / "evidence.json", CellEvidence)
+    def evidence(self, cell: str) -> CellEvidence | None:
+        """The evidence of a cell, None while there is none."""
+        path = self.cell_folder(cell) / "evidence.json"
+        return read_json(path, CellEvidence) if path.exists() else None
 
     def evidences(self) -> tuple[CellEvidence, ...]:
         """The evidence of every finished cell, by folder name."""
@@ -287,9 +281,9 @@ class Store:
         if self._finished is None:
             self._finished = {e.cell.fingerprint: e.cell.id for e in self.evidences()}
         cell = self._finished.get(fingerprint)
-        if cell is None:
+        evidence = None if cell is None else self.evidence(cell)
+        if evidence is None:
             return None
-        evidence = self.evidence(cell)
         for record in evidence.records.values():
             path = self.root / record.path
             _checked(path, read_bytes(path), record.sha256)

@@ -1,4 +1,4 @@
-"""What a results folder says of itself: the sweep, its workloads, and how to find one again."""
+"""What a results folder says of itself: the sweep, and how to find one again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import msgspec
 
 import matrixrun
 from matrixrun.evidence.errors import StoreError, UserError
-from matrixrun.evidence.requests import Request
 from matrixrun.record.files import read_json, sha256
 
 SWEEP_FILE = "sweep.json"
@@ -44,16 +43,6 @@ class SweepInfo(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
 
 
-class StoredWorkload(msgspec.Struct, frozen=True, kw_only=True):
-    """What was sent to a target. `sha256` is over the requests; `texts` (by prompt) is empty when
-    the matrix says `store_text: false`."""
-
-    target: str
-    sha256: str
-    requests: tuple[Request, ...]
-    texts: dict[str, str] = {}
-
-
 def utc_now() -> str:
     """The time as it stands in results: `2026-01-31T09:30:00Z`."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -76,11 +65,6 @@ def new_sweep(
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",
     )
-
-
-def requests_sha256(requests: tuple[Request, ...]) -> str:
-    """The sha256 of all that is sent: ids, token ids, lengths and sampling, in order."""
-    return sha256(msgspec.json.encode(requests))
 
 
 def is_sweep(folder: Path) -> bool:

@@ -24,12 +24,16 @@ from small_sweeps import (
 )
 
 from matrixrun.evidence.errors import StoreError, UserError
-from matrixrun.evidence.requests import Evaluation, Request, Score
+from matrixrun.evidence.requests import Evaluation, Score
 from matrixrun.evidence.verdicts import Verdict
 from matrixrun.record import Store, SweepState, find_sweep, new_sweep
 from matrixrun.record.files import file_name, write_json
+from matrixrun.workloads.prompts import Prompt, workload_of
 
-PROMPT = Request(id="p0", prompt="p0", category="decided", token_ids=(1, 2, 3), max_tokens=8)
+PROMPTS = (
+    Prompt(id="copy-0", category="decided", token_ids=(1, 2, 3), text="a private text"),
+    Prompt(id="own-0", category="own", token_ids=(4,)),
+)
 
 
 def disk_full(*_: Any) -> NoReturn:
@@ -79,18 +83,18 @@ def test_observations_and_scores_lie_where_their_record_says(store: Store) -> No
 
 def test_a_private_sweep_holds_no_text_anywhere(tmp_path: Path) -> None:
     store = make_store(tmp_path / "sweep", store_text=False)
-    store.write_workload("tiny", [PROMPT], {"p0": "a private text"})
+    store.write_workload("tiny", workload_of(PROMPTS))
     run_cell(store, make_cell())
     for path in store.root.rglob("*"):
         assert path.is_dir() or b"a private text" not in path.read_bytes()
-    assert store.workload("tiny").requests == (PROMPT,)
-    assert store.workload("tiny").texts == {}
+    stored = store.workload("tiny")
+    assert [prompt.text for prompt in stored.prompts] == [None, None]
+    assert stored.sha256 == workload_of(PROMPTS).sha256
 
 
-def test_workloads_are_one_request_a_line_and_checked(store: Store) -> None:
-    digest = store.write_workload("hub/tiny", [PROMPT, PROMPT], {"p0": "text"})
-    read = store.workload("hub/tiny")
-    assert (read.sha256, read.texts) == (digest, {"p0": "text"})
+def test_workloads_are_one_prompt_a_line_and_checked(store: Store) -> None:
+    store.write_workload("hub/tiny", workload_of(PROMPTS))
+    assert store.workload("hub/tiny") == workload_of(PROMPTS)
     (path,) = (store.root / "workloads").iterdir()
     assert len([line for line in path.read_text().splitlines() if "token_ids" in line]) == 2
     path.write_text(path.read_text().replace("[1,2,3]", "[1,2,4]"))

@@ -1,0 +1,66 @@
+"""From a results folder back to what the judge reads; judging again gives the same verdicts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from matrixrun.evidence.requests import Observation, PassRecord, Score
+from matrixrun.evidence.verdicts import CellEvidence
+from matrixrun.judge import CellObservations
+from matrixrun.record.store import Store
+
+
+class Reader:
+    """Reads the evidence of many cells; files that cells share are read and checked once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._observations = _kept(store.read_observations)
+        self._scores = _kept(store.read_scores)
+
+    def cell(self, evidence: CellEvidence) -> CellObservations:
+        """Load one cell's observations and scores.
+
+        Raises:
+            StoreError: a file is missing, damaged or was changed.
+        """
+        model = str(evidence.cell.axes["model"])
+        records = evidence.records
+        return CellObservations(
+            evidence=evidence,
+            on=self._observed(records.get("on")),
+            off=self._observed(records.get("off")),
+            null=self._observed(records.get("null")),
+            on_scores=self._scored(records.get("on.scores")),
+            off_scores=self._scored(records.get("off.scores")),
+            null_scores=self._scored(records.get("null.scores")),
+            confirmations=self._scored(records.get("confirm")),
+            prompts=self._prompts(model) if records else {},
+        )
+
+    def cells(self, evidences: Iterable[CellEvidence]) -> list[CellObservations]:
+        """Load several cells."""
+        return [self.cell(evidence) for evidence in evidences]
+
+    def _observed(self, record: PassRecord | None) -> tuple[Observation, ...]:
+        return () if record is None else self._observations(record.path, record)
+
+    def _scored(self, record: PassRecord | None) -> tuple[Score, ...]:
+        return () if record is None else self._scores(record.path, record)
+
+    @functools.cache  # noqa: B019 (a reader lives as long as one judgement)
+    def _prompts(self, model: str) -> dict[str, tuple[int, ...]]:
+        return {r.id: r.token_ids for r in self._store.workload(model).requests}
+
+
+def _kept(read: Callable[[PassRecord], list[Any]]) -> Callable[[str, PassRecord], tuple[Any, ...]]:
+    kept: dict[str, tuple[Any, ...]] = {}
+
+    def reader(path: str, record: PassRecord) -> tuple[Any, ...]:
+        if path not in kept:
+            kept[path] = tuple(read(record))
+        return kept[path]
+
+    return reader
