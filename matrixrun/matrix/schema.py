@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr
 
-from matrixrun.evidence.cells import AxisValue
+from matrixrun.matrix.paths import dotted_path, file_path, interpreter_path
+from matrixrun.matrix.source import Source
 
-Scalar = str | int | float | bool | None
+Whole = Annotated[int, Field(strict=True)]
+Size = Annotated[int, Field(strict=True, ge=1)]
+Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Switch = Annotated[bool, Field(strict=True)]
+Text = Annotated[str, Field(min_length=1)]
+FilePath = Annotated[Text, AfterValidator(file_path)]
+CheckpointPath = Annotated[Text, AfterValidator(dotted_path)]
+InterpreterPath = Annotated[Text, AfterValidator(interpreter_path)]
 
 
 class Section(BaseModel):
@@ -27,25 +35,25 @@ class ArmOverrides(Section):
 class LimitsSpec(Section):
     """Pinned equal in both arms, because speculation changes the engine's own defaults."""
 
-    max_model_len: Annotated[int, Field(ge=16)] | None = None
-    max_num_seqs: Annotated[int, Field(ge=1)] | None = None
-    max_num_batched_tokens: Annotated[int, Field(ge=1)] | None = None
-    block_size: Annotated[int, Field(ge=1)] | None = None
-    kv_cache_bytes: Annotated[int, Field(ge=1)] | None = None
+    max_model_len: Annotated[Whole, Field(ge=16)] | None = None
+    max_num_seqs: Size | None = None
+    max_num_batched_tokens: Size | None = None
+    block_size: Size | None = None
+    kv_cache_bytes: Size | None = None
 
 
 class EngineSpec(Section):
     """An engine and how its environment is made: `install` (the default is the engine's own
     recipe), or `python`, or `image`."""
 
-    kind: str
+    kind: Text
     install: tuple[str, ...] | None = None
     no_deps: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
-    overlay: str | None = None
+    overlay: FilePath | None = None
     fallback_index: str | None = None
-    python: str | None = None
-    image: str | None = None
+    python: InterpreterPath | None = None
+    image: Text | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
     off: ArmOverrides = ArmOverrides()
@@ -54,10 +62,14 @@ class EngineSpec(Section):
 
 
 class CheckpointSpec(Section):
-    """A checkpoint: a folder, a hub id with its revision, or a `builtin:` name."""
+    """A checkpoint: a folder, a hub id with its revision, or a `builtin:` name.
 
-    path: str
-    revision: str | None = None
+    `online` (only within `targets`) says that the checkpoint itself is not quantized: the engine
+    quantizes it as it loads it."""
+
+    path: CheckpointPath
+    revision: Text | None = None
+    online: Switch = False
 
 
 class ModelSpec(Section):
@@ -75,20 +87,20 @@ class WorkloadSpec(Section):
     (`{"prompt": ...}` or `{"token_ids": [...]}` a line) instead. `prompt_tokens` is the range of
     prompt lengths in tokens."""
 
-    prompts: Annotated[int, Field(ge=1)] = 300
-    max_tokens: Annotated[int, Field(ge=1)] = 256
+    prompts: Size = 300
+    max_tokens: Size = 256
     categories: tuple[str, ...] = ("decided", "natural")
-    prompt_tokens: tuple[int, int] = (16, 128)
-    path: str | None = None
-    chat: bool | None = None
-    ignore_eos: bool = False
+    prompt_tokens: tuple[Size, Size] = (16, 128)
+    path: FilePath | None = None
+    chat: Switch | None = None
+    ignore_eos: Switch = False
 
 
 class Detect(Section):
     """The smallest share of faulty requests the gate must see, and with which confidence."""
 
-    request_fault_rate: Annotated[float, Field(gt=0, lt=1)] = 0.01
-    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    request_fault_rate: Annotated[Real, Field(gt=0, lt=1)] = 0.01
+    confidence: Annotated[Real, Field(gt=0, lt=1)] = 0.95
 
 
 class Expect(Section):
@@ -96,22 +108,22 @@ class Expect(Section):
 
     when: dict[str, Any]
     verdict: Literal["FAIL", "INCONCLUSIVE", "INACTIVE", "REFUSED", "ERROR"]
-    reason: str
+    reason: Text
     link: str | None = None
 
 
 class Coverage(Section):
     """What must have happened for a PASS: at least so many rejections at each draft position."""
 
-    rejections_per_position: Annotated[int, Field(ge=0)] = 1
+    rejections_per_position: Annotated[Whole, Field(ge=0)] = 1
 
 
 class Timeouts(Section):
     """Seconds: until an engine is healthy, for one request, for building an environment."""
 
-    ready: Annotated[float, Field(gt=0)] = 900.0
-    request: Annotated[float, Field(gt=0)] = 300.0
-    build: Annotated[float, Field(gt=0)] = 3600.0
+    ready: Annotated[Real, Field(gt=0)] = 900.0
+    request: Annotated[Real, Field(gt=0)] = 300.0
+    build: Annotated[Real, Field(gt=0)] = 3600.0
 
 
 class Resources(Section):
@@ -119,8 +131,8 @@ class Resources(Section):
     `cpus_per_rank` cores for each rank; with it, one accelerator a rank."""
 
     accelerator: str | None = None
-    cpus_per_rank: Annotated[float, Field(gt=0)] = 1.0
-    memory_gib_per_rank: Annotated[float, Field(ge=0)] = 0.0
+    cpus_per_rank: Annotated[Real, Field(gt=0)] = 1.0
+    memory_gib_per_rank: Annotated[Real, Field(ge=0)] = 0.0
 
 
 class Matrix(Section):
@@ -139,13 +151,23 @@ class Matrix(Section):
     detect: Detect = Detect()
     control: Literal["between-launches", "within-launch"] = "between-launches"
     equality: Literal["explained", "strict"] = "explained"
-    expectations: str | None = None
+    expectations: FilePath | None = None
     expect: tuple[Expect, ...] = ()
     coverage: Coverage = Coverage()
     timeouts: Timeouts = Timeouts()
     resources: Resources = Resources()
-    seed: int = 0
-    store_text: bool = True
+    seed: Whole = 0
+    store_text: Switch = True
 
+    _source: Source = PrivateAttr(default_factory=Source)
 
-__all__ = ["AxisValue", "Matrix"]
+    @property
+    def source(self) -> Source:
+        """Where this matrix was read: lines for messages, digests for fingerprints."""
+        return self._source
+
+    def located(self, source: Source) -> Matrix:
+        """This matrix with what is known of its file."""
+        copy = self.model_copy()
+        copy._source = source
+        return copy

@@ -1,0 +1,140 @@
+"""From plain data to a Matrix: pydantic's errors in the words of a matrix file."""
+
+from __future__ import annotations
+
+import types
+import typing
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from matrixrun.matrix.axes import BY_NAME
+from matrixrun.matrix.axis_types import BOOLEAN_WORDS
+from matrixrun.matrix.paths import Folder
+from matrixrun.matrix.problems import (
+    Key,
+    Positions,
+    Problem,
+    described,
+    did_you_mean,
+    raise_problems,
+)
+from matrixrun.matrix.schema import Matrix
+
+_WANTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "finite_number": "a finite number",
+}
+_BOUNDS = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("greater than", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("less than", "lt"),
+}
+
+
+def validate(data: Any, positions: Positions, file: str, folder: Folder) -> Matrix:
+    """The data as a Matrix, paths resolved against `folder`.
+
+    Raises:
+        MatrixError: unknown or missing keys, wrong types, values out of bounds: all of them.
+    """
+    try:
+        return Matrix.model_validate(data, context=folder)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        raise_problems(file, positions, [_problem(detail) for detail in details])
+        raise
+
+
+def _problem(detail: ErrorDetails) -> Problem:
+    key: Key = detail["loc"]
+    kind, context, value = detail["type"], detail.get("ctx", {}), detail["input"]
+    if kind == "extra_forbidden":
+        return _unknown_key(key)
+    if kind == "missing":
+        return _missing(key)
+    if kind in _WANTED:
+        message = f"must be {_WANTED[kind]}, but is {described(value)}"
+        return Problem(key, message, _type_remedy(_WANTED[kind], value))
+    if kind in _BOUNDS:
+        words, limit = _BOUNDS[kind]
+        message = f"must be {words} {context[limit]}, but is {value}"
+        return Problem(key, message, f"write a number {words} {context[limit]}")
+    if kind == "literal_error":
+        return Problem(
+            key,
+            f"must be {context['expected']}, but is {described(value)}",
+            _literal_remedy(key, value),
+        )
+    if kind == "string_too_short":
+        return Problem(key, "must not be empty text", "write a value, or remove the key")
+    if kind == "string_pattern_mismatch":
+        remedy = "use letters, digits, `.`, `_` and `-`, a letter or digit first"
+        return Problem(key, f"{value!r} cannot be a name", remedy)
+    if kind == "too_long":
+        return Problem(key, f"has more than {context['max_length']} items", "remove the others")
+    return Problem(key, detail["msg"], "see docs/matrix.md for what may stand here")
+
+
+def _unknown_key(key: Key) -> Problem:
+    name = str(key[-1])
+    if len(key) == 1 and name in BY_NAME:
+        return Problem(key, f"unknown key `{name}`", "axes stand under `grid:`")
+    section = _model_at(key[:-1])
+    known = section.model_fields if section is not None else {}
+    return Problem(key, f"unknown key `{name}`", did_you_mean(name, known))
+
+
+def _missing(key: Key) -> Problem:
+    name = key[-1]
+    if isinstance(name, int):
+        return Problem(key[:-1], "has too few items", "write two numbers: [shortest, longest]")
+    return Problem(key[:-1], f"`{name}` is missing", f"add `{name}: ...`")
+
+
+def _type_remedy(wanted: str, value: Any) -> str:
+    if value is None:
+        return "give it a value, or remove the key"
+    if wanted == "text" and isinstance(value, bool | int | float):
+        return f'put it in quotes: "{described(value).removeprefix("the number ")}"'
+    if wanted == "true or false":
+        return f"write {BOOLEAN_WORDS.get(str(value).lower(), 'true or false')}"
+    if wanted == "a list" and isinstance(value, str):
+        return f'write ["{value}"]'
+    if "number" in wanted and isinstance(value, str) and value.strip("-").isdigit():
+        return "remove the quotes"
+    return f"write {wanted}"
+
+
+def _literal_remedy(key: Key, value: Any) -> str:
+    section = _model_at(key[:-1])
+    field = section.model_fields.get(str(key[-1])) if section is not None else None
+    choices = [str(choice) for choice in typing.get_args(field.annotation)] if field else []
+    return did_you_mean(str(value), choices)
+
+
+def _model_at(key: Key) -> type[BaseModel] | None:
+    """The section that stands at a key path, found by walking the types of the schema."""
+    current: Any = Matrix
+    for part in key:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            field = current.model_fields.get(str(part))
+            current = field.annotation if field is not None else None
+        else:
+            arguments = typing.get_args(current)
+            current = (
+                arguments[-1 if typing.get_origin(current) is dict else 0] if arguments else None
+            )
+        if typing.get_origin(current) in (types.UnionType, typing.Union):
+            current = typing.get_args(current)[0]
+    return current if isinstance(current, type) and issubclass(current, BaseModel) else None
