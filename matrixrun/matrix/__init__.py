@@ -17,6 +17,7 @@ editor_schema   json_schema: for editors
 
 from matrixrun.matrix.axes import AXES, CLIENT_AXES, matches
 from matrixrun.matrix.checkpoints import Target, target_of
+from matrixrun.matrix.editor_schema import json_schema
 from matrixrun.matrix.expansion import Expansion, expand
 from matrixrun.matrix.fingerprint import fingerprint
 from matrixrun.matrix.loader import load
@@ -32,6 +33,7 @@ __all__ = [
     "error_at",
     "expand",
     "fingerprint",
+    "json_schema",
     "load",
     "matches",
     "target_of",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from matrixrun.evidence.cells import AxisValue, Speculation
-from matrixrun.matrix.fingerprint import fingerprint
+from matrixrun.matrix.fingerprint import canonical, fingerprint
 from matrixrun.matrix.problems import Invalid, Key, Problem, closest, described, did_you_mean
 
 SPECULATION_FIELDS = ("method", "num_speculative_tokens", "draft")
@@ -67,12 +67,22 @@ def _read_speculation(value: Any, key: Key) -> Speculation:
             remedy = f"add `{example if ':' in example else f'{name}: {example}'}`"
             raise Invalid(Problem(key, f"`{name}` is missing", remedy))
     options = {name: v for name, v in fields.items() if name not in SPECULATION_FIELDS}
+    _refuse_not_finite(options, key)
     return Speculation(
         method=fields["method"],
         num_speculative_tokens=fields["num_speculative_tokens"],
         draft=fields.get("draft"),
         options=options,
     )
+
+
+def _refuse_not_finite(options: dict[str, Any], key: Key) -> None:
+    for name, value in options.items():
+        try:
+            canonical(value)
+        except ValueError:
+            message = "holds a number that is not finite"
+            raise Invalid(Problem((*key, name), message, "write a finite number")) from None
 
 
 def read_speculation_fields(value: Any, key: Key) -> dict[str, Any]:

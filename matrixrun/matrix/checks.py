@@ -1,4 +1,4 @@
-"""Checks across the sections of a matrix: names that must exist, keys that contradict each other."""
+"""Checks across sections: names that must exist, keys that contradict each other."""
 
 from __future__ import annotations
 
@@ -153,8 +153,8 @@ def _availability_problems(
     grid: Mapping[str, list[AxisValue]],
     includes: list[tuple[Key, dict[str, AxisValue]]],
 ) -> Iterable[Problem]:
-    """A draft or quantization that no model of the grid has is a mistake; one that only some have
-    takes the others' cells out (see `expand`). An include names its model: there it is a mistake."""
+    """A draft or quantization that no model of the grid has is a mistake; where only some have it,
+    `expand` takes the others' cells out. An include names its model: there it is a mistake."""
     names = [str(name) for name in grid.get("model", [])]
     models = {name: matrix.models[name] for name in names}
     if models:

@@ -62,7 +62,7 @@ class Constraint:
         self._term = _translate(_parse(text), text)
 
     def holds(self, axes: Axes) -> bool:
-        """Whether the cell is allowed; raises ConstraintError where the answer is no truth value."""
+        """Whether the cell is allowed; raises ConstraintError where there is no such answer."""
         try:
             return _truth(self._term(axes), self.text)
         except ZeroDivisionError:
@@ -85,22 +85,10 @@ def _parse(text: str) -> ast.expr:
 
 
 def _translate(node: ast.expr, text: str) -> Term:
-    if isinstance(node, ast.Constant):
-        return _constant(node, text)
-    if isinstance(node, ast.Name):
-        return _name(node, text)
-    if isinstance(node, ast.Attribute):
-        return _attribute(node, text)
-    if isinstance(node, ast.Tuple | ast.List | ast.Set):
-        items = [_translate(item, text) for item in node.elts]
-        return lambda axes: [item(axes) for item in items]
-    if isinstance(node, ast.UnaryOp | ast.BinOp):
-        return _arithmetic(node, text)
-    if isinstance(node, ast.BoolOp):
-        return _boolean(node, text)
-    if isinstance(node, ast.Compare):
-        return _comparison(node, text)
-    raise ConstraintError(f"`{_source(node, text)}` is not allowed in a constraint", _FORM)
+    translate = _FORMS.get(type(node))
+    if translate is None:
+        raise ConstraintError(f"`{_source(node, text)}` is not allowed in a constraint", _FORM)
+    return translate(node, text)
 
 
 def _source(node: ast.AST, text: str) -> str:
@@ -116,8 +104,13 @@ def _constant(node: ast.Constant, text: str) -> Term:
     return lambda _: value
 
 
+def _list(node: ast.Tuple | ast.List, text: str) -> Term:
+    items = [_translate(item, text) for item in node.elts]
+    return lambda axes: [item(axes) for item in items]
+
+
 def _name(node: ast.Name, text: str) -> Term:
-    name = node.id
+    name, place = node.id, f"at character {node.col_offset + 1} of `{text}`"
     if name in WORDS:
         word = WORDS[name]
         return lambda _: word
@@ -128,7 +121,7 @@ def _name(node: ast.Name, text: str) -> Term:
         axis = closest(name, BY_NAME)
         quoted = f"put text in quotes: '{name}'"
         remedy = quoted if axis is None else f"did you mean `{axis}`? or {quoted}"
-        raise ConstraintError(f"unknown axis `{name}` at character {node.col_offset + 1}", remedy)
+        raise ConstraintError(f"unknown axis `{name}` {place}", remedy)
     return lambda axes: axes[name]
 
 
@@ -232,3 +225,16 @@ def _truth(value: Any, source: str) -> bool:
         message = f"`{source}` gives {shown}, which is neither true nor false"
         raise ConstraintError(message, "compare it with something: `... == 2`")
     return value
+
+
+_FORMS: dict[type[ast.expr], Callable[[Any, str], Term]] = {
+    ast.Constant: _constant,
+    ast.Name: _name,
+    ast.Attribute: _attribute,
+    ast.Tuple: _list,
+    ast.List: _list,
+    ast.UnaryOp: _arithmetic,
+    ast.BinOp: _arithmetic,
+    ast.BoolOp: _boolean,
+    ast.Compare: _comparison,
+}

@@ -1,4 +1,4 @@
-"""From a matrix to its cells: product, exclude, checkpoints, constraints, include, in this order."""
+"""From a matrix to its cells: product, exclude, checkpoints, constraints, then include."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Expansion(msgspec.Struct, frozen=True, kw_only=True):
 def expand(matrix: Matrix, *, file: str) -> Expansion:
     """Every cell of a matrix, and what was taken out by which rule.
 
-    The result depends on the set of values of each axis and on the rules, never on their order.
+    The order of axes and values in the grid changes nothing of the result.
     `file` names the file in messages.
 
     Raises:

@@ -79,18 +79,21 @@ def _read_items(
     for name, value in items.items():
         if name not in BY_NAME:
             continue
-        axis, at = BY_NAME[name], (*key, name)
         try:
-            if isinstance(value, list | tuple):
-                message = f"must be one value, but is {described(value)}"
-                raise Invalid(Problem(at, message, "write one entry for each value"))
-            if partial and axis.type is SPECULATION:
-                values[name] = read_speculation_fields(value, at)
-            else:
-                values[name] = axis.type.read(value, at)
+            values[name] = _read_item(name, value, (*key, name), partial)
         except Invalid as found:
             problems.append(found.problem)
     return values
+
+
+def _read_item(name: str, value: Any, key: Key, partial: bool) -> Any:
+    if isinstance(value, list | tuple):
+        message = f"must be one value, but is {described(value)}"
+        raise Invalid(Problem(key, message, "write one entry for each value"))
+    axis = BY_NAME[name]
+    if partial and axis.type is SPECULATION:
+        return read_speculation_fields(value, key)
+    return axis.type.read(value, key)
 
 
 def complete_include(

@@ -57,42 +57,44 @@ def validate(data: Any, positions: Positions, file: str, folder: Folder) -> Matr
 
 
 def _problem(detail: ErrorDetails) -> Problem:
-    key: Key = detail["loc"]
-    kind, context, value = detail["type"], detail.get("ctx", {}), detail["input"]
+    key, kind = detail["loc"], detail["type"]
     if kind == "extra_forbidden":
         return _unknown_key(key)
     if kind == "missing":
         return _missing(key)
+    return _wrong_value(key, kind, detail["input"], detail)
+
+
+def _wrong_value(key: Key, kind: str, value: Any, detail: ErrorDetails) -> Problem:
+    context = detail.get("ctx", {})
+    message, remedy = detail["msg"], "docs/matrix.md says what may stand here"
     if kind in _WANTED:
         message = f"must be {_WANTED[kind]}, but is {described(value)}"
-        return Problem(key, message, _type_remedy(_WANTED[kind], value))
-    if kind in _BOUNDS:
+        remedy = _type_remedy(_WANTED[kind], value)
+    elif kind in _BOUNDS:
         words, limit = _BOUNDS[kind]
         message = f"must be {words} {context[limit]}, but is {value}"
-        return Problem(key, message, f"write a number {words} {context[limit]}")
-    if kind == "literal_error":
-        return Problem(
-            key,
-            f"must be {context['expected']}, but is {described(value)}",
-            _literal_remedy(key, value),
-        )
-    if kind == "string_too_short":
-        return Problem(key, "must not be empty text", "write a value, or remove the key")
-    if kind == "string_pattern_mismatch":
+        remedy = f"write a number that is {words} {context[limit]}"
+    elif kind == "literal_error":
+        message = f"must be {context['expected']}, but is {described(value)}"
+        remedy = _literal_remedy(key, value)
+    elif kind == "string_too_short":
+        message, remedy = "must not be empty text", "write a value, or remove the key"
+    elif kind == "string_pattern_mismatch":
+        message = f"{value!r} cannot be a name"
         remedy = "use letters, digits, `.`, `_` and `-`, a letter or digit first"
-        return Problem(key, f"{value!r} cannot be a name", remedy)
-    if kind == "too_long":
-        return Problem(key, f"has more than {context['max_length']} items", "remove the others")
-    return Problem(key, detail["msg"], "see docs/matrix.md for what may stand here")
+    elif kind == "too_long":
+        message, remedy = f"has more than {context['max_length']} items", "remove the others"
+    return Problem(key, message, remedy)
 
 
 def _unknown_key(key: Key) -> Problem:
     name = str(key[-1])
-    if len(key) == 1 and name in BY_NAME:
-        return Problem(key, f"unknown key `{name}`", "axes stand under `grid:`")
     section = _model_at(key[:-1])
-    known = section.model_fields if section is not None else {}
-    return Problem(key, f"unknown key `{name}`", did_you_mean(name, known))
+    remedy = did_you_mean(name, section.model_fields if section is not None else {})
+    if len(key) == 1 and name in BY_NAME:
+        remedy = f"axes stand under `grid:`; among the sections, {remedy}"
+    return Problem(key, f"unknown key `{name}`", remedy)
 
 
 def _missing(key: Key) -> Problem:

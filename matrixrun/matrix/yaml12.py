@@ -106,7 +106,7 @@ def _syntax_error(error: yaml.MarkedYAMLError, file: str) -> MatrixError:
     mark = error.problem_mark or error.context_mark
     line = mark.line + 1 if mark else None
     column = f" at column {mark.column + 1}" if mark else ""
-    problem = error.problem or error.context or "not readable"
+    problem = (error.problem or error.context or "not readable").removeprefix("but ")
     return MatrixError(
         file, line, "", f"not valid YAML: {problem}{column}", remedy=_syntax_remedy(problem)
     )
@@ -209,9 +209,9 @@ class _Builder:
 
 
 def _tag_problem(node: Node, key: Key) -> Invalid:
-    return Invalid(
-        Problem(key, f"the tag `{node.tag}` is not allowed", "remove the tag: values are plain")
-    )
+    tag = str(node.tag).replace("tag:yaml.org,2002:", "!!")
+    remedy = "remove it: values here are plain text, numbers, lists and mappings"
+    return Invalid(Problem(key, f"the tag `{tag}` is not allowed for this value", remedy))
 
 
 def _scalar(node: ScalarNode, key: Key) -> Any:
