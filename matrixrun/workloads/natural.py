@@ -12,7 +12,6 @@ from random import Random
 
 from matrixrun.workloads.draws import below
 
-
 _UNDERLINE = re.compile(r"^[*=~^-]{4,}$", re.MULTILINE)
 
 

@@ -56,7 +56,7 @@ def _entries(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"workload.path: {path} cannot be read: {error}",
-            remedy="give a JSONL file (relative paths start at the working folder)",
+            remedy="give a JSONL file (relative to the matrix file's folder)",
         ) from error
     for number, line in enumerate(lines, start=1):
         if not line.strip():

@@ -1,0 +1,37 @@
+"""The plan: which servers are started, for which cells, in which order, at what cost. Pure.
+
+types      Plan, PlannedPair, Group, Capacity
+arms       a cell and the matrix to the arms' configurations
+sharing    arms to launches: the same configuration is launched once
+order      next_launches: what may start now
+cost       seconds, roughly
+power      notes on what the number of requests cannot see
+build      build: Matrix and Expansion to a Plan
+selection  select: a part of a plan (`--only`)
+secrets    mask: a command that may be shown
+render     render_text, to_json
+"""
+
+from matrixrun.plan.arms import batch_size
+from matrixrun.plan.build import build
+from matrixrun.plan.order import fits, next_launches, unfit
+from matrixrun.plan.render import render_text, to_json
+from matrixrun.plan.secrets import mask
+from matrixrun.plan.selection import select
+from matrixrun.plan.types import Capacity, Group, Plan, PlannedPair
+
+__all__ = [
+    "Capacity",
+    "Group",
+    "Plan",
+    "PlannedPair",
+    "batch_size",
+    "build",
+    "fits",
+    "mask",
+    "next_launches",
+    "render_text",
+    "select",
+    "to_json",
+    "unfit",
+]

@@ -1,0 +1,175 @@
+"""From a cell and the matrix to the configurations of its two arms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from matrixrun.engines import registry as engines
+from matrixrun.evidence.cells import Cell, Speculation
+from matrixrun.evidence.errors import UserError
+from matrixrun.evidence.launches import Arm, ArmConfig, Checkpoint, Gang, Limits, Recipe
+from matrixrun.matrix import AXES, CLIENT_AXES, Matrix, target_of
+from matrixrun.matrix.schema import CheckpointSpec, EngineSpec, ModelSpec, Resources
+
+# Beyond prompt and answer: the token that a scoring request must generate, and the rows that
+# speculation reserves near the end (an engine stops speculating for a whole batch there).
+MODEL_LENGTH_HEADROOM = 64
+
+TOPOLOGY_AXES = tuple(
+    axis.name
+    for axis in AXES
+    if axis.name not in CLIENT_AXES and axis.name not in ("engine", "model", "speculation")
+)
+"""Axes that go into ArmConfig under their own names."""
+
+
+def batch_size(cell: Cell) -> int:
+    """Return the number of requests in flight in this cell."""
+    return int(cell.axes["batch_size"])  # type: ignore[arg-type]
+
+
+def speculation_of(cell: Cell) -> Speculation:
+    """Return the cell's speculation."""
+    value = cell.axes["speculation"]
+    assert isinstance(value, Speculation)
+    return value
+
+
+def recipe_of(spec: EngineSpec) -> Recipe:
+    """Return how the engine's environment is made: the engine's own recipe where the matrix names
+    no environment, with single fields replaced where it names those."""
+    if spec.install is None and spec.python is None and spec.image is None:
+        base = engines.get(spec.kind).default_recipe
+        changes: dict[str, Any] = {
+            name: getattr(spec, name)
+            for name in ("no_deps", "without", "overlay", "fallback_index")
+            if getattr(spec, name)
+        }
+        return msgspec.structs.replace(base, **changes)
+    return Recipe(
+        install=spec.install or (),
+        no_deps=spec.no_deps,
+        without=spec.without,
+        overlay=spec.overlay,
+        fallback_index=spec.fallback_index,
+        python=spec.python,
+        image=spec.image,
+    )
+
+
+def limits_by_engine_and_model(
+    matrix: Matrix, cells: Iterable[Cell]
+) -> dict[tuple[str, str], Limits]:
+    """Return what is pinned in every launch of an engine with a model.
+
+    `max_num_seqs` defaults to the largest batch size of all their cells, so that the batch size
+    of a cell never changes a launch.
+
+    Raises:
+        UserError: a limit of the matrix is too small for the grid or the workload.
+    """
+    largest: dict[tuple[str, str], int] = {}
+    for cell in cells:
+        key = (str(cell.axes["engine"]), str(cell.axes["model"]))
+        largest[key] = max(largest.get(key, 1), batch_size(cell))
+    return {key: _limits(matrix, key[0], largest[key]) for key in largest}
+
+
+def _limits(matrix: Matrix, engine: str, largest: int) -> Limits:
+    spec = matrix.engines[engine].limits
+    tokens = matrix.workload.prompt_tokens[1] + matrix.workload.max_tokens
+    if spec.max_num_seqs is not None and spec.max_num_seqs < largest:
+        raise UserError(
+            f"engines.{engine}.limits.max_num_seqs: {spec.max_num_seqs} is less than "
+            f"batch_size {largest} in the grid",
+            remedy=f"write `max_num_seqs: {largest}` or leave the larger batch sizes out",
+        )
+    # One more: a scoring request generates a token behind prompt and answer.
+    if spec.max_model_len is not None and spec.max_model_len <= tokens:
+        raise UserError(
+            f"engines.{engine}.limits.max_model_len: {spec.max_model_len} does not hold the "
+            f"workload's prompts and answers ({tokens} tokens) and one token more",
+            remedy=f"write `max_model_len: {tokens + MODEL_LENGTH_HEADROOM}`, or lower "
+            "`workload.max_tokens` or `workload.prompt_tokens`",
+        )
+    return Limits(
+        max_model_len=spec.max_model_len or tokens + MODEL_LENGTH_HEADROOM,
+        max_num_seqs=spec.max_num_seqs or largest,
+        max_num_batched_tokens=spec.max_num_batched_tokens,
+        block_size=spec.block_size,
+        kv_cache_bytes=spec.kv_cache_bytes,
+    )
+
+
+def arm_config(
+    matrix: Matrix, cell: Cell, arm: Arm, *, recipe: Recipe, limits: Limits
+) -> ArmConfig:
+    """Return the configuration of one arm of `cell`; the cell's client axes do not enter it.
+
+    Raises:
+        UserError: the model has no checkpoint for it.
+    """
+    engine, model = str(cell.axes["engine"]), str(cell.axes["model"])
+    spec = matrix.engines[engine]
+    quantization = str(cell.axes["quantization"])
+    target, quantized = _target(model, matrix.models[model], quantization)
+    speculation = speculation_of(cell) if arm is Arm.ON else None
+    overrides = spec.on if arm is Arm.ON else spec.off
+    topology: dict[str, Any] = {name: cell.axes[name] for name in TOPOLOGY_AXES}
+    return ArmConfig(
+        engine=engine,
+        kind=spec.kind,
+        arm=arm,
+        recipe=recipe,
+        model=model,
+        target=target,
+        draft=_draft(model, matrix.models[model], speculation),
+        quantized_checkpoint=quantized,
+        speculation=speculation,
+        limits=limits,
+        accelerator=matrix.resources.accelerator,
+        args=spec.args + overrides.args,
+        env={**spec.env, **overrides.env},
+        **topology,
+    )
+
+
+def gang_of(config: ArmConfig, resources: Resources) -> Gang:
+    """Return what a launch of `config` holds: one accelerator a rank, or cores without one."""
+    ranks = config.tensor_parallel_size * config.pipeline_parallel_size * config.data_parallel_size
+    return Gang(
+        accelerators=ranks if resources.accelerator is not None else 0,
+        accelerator=resources.accelerator,
+        cpus=resources.cpus_per_rank * ranks,
+        memory_bytes=int(resources.memory_gib_per_rank * ranks * 2**30),
+    )
+
+
+def _target(name: str, model: ModelSpec, quantization: str) -> tuple[Checkpoint, bool]:
+    """Return the target checkpoint, and whether its weights are quantized already."""
+    found = target_of(model, quantization)
+    if found is None:
+        raise UserError(
+            f"models.{name}.targets: there is no checkpoint for quantization {quantization!r}",
+            remedy=f"add `{quantization}:` there, or a `target:` that the engine quantizes itself",
+        )
+    return _checkpoint(found.checkpoint), found.quantized
+
+
+def _draft(name: str, model: ModelSpec, speculation: Speculation | None) -> Checkpoint | None:
+    if speculation is None or speculation.draft is None:
+        return None
+    if speculation.draft not in model.drafts:
+        raise UserError(
+            f"models.{name}.drafts: there is no draft {speculation.draft!r} "
+            f"(speculation {speculation.label})",
+            remedy=f"one of: {', '.join(sorted(model.drafts)) or 'none is listed'}",
+        )
+    return _checkpoint(model.drafts[speculation.draft])
+
+
+def _checkpoint(spec: CheckpointSpec) -> Checkpoint:
+    return Checkpoint(path=spec.path, revision=spec.revision)

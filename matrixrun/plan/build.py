@@ -1,0 +1,101 @@
+"""From a matrix and its cells to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matrixrun.evidence.launches import Launch, Role
+from matrixrun.matrix import Expansion, Matrix
+from matrixrun.plan.cost import launch_seconds, total_seconds
+from matrixrun.plan.order import in_order
+from matrixrun.plan.power import power_notes
+from matrixrun.plan.sharing import Server, share
+from matrixrun.plan.types import Group, Plan, PlannedPair
+from matrixrun.workloads import check_categories
+
+
+def build(matrix: Matrix, expansion: Expansion) -> Plan:
+    """Return the plan of a sweep: the same for every order of the grid.
+
+    Raises:
+        UserError: the matrix asks for something that no launch could do.
+    """
+    if matrix.workload.path is None:
+        check_categories(matrix.workload.categories)
+    shared = share(matrix, expansion.cells)
+    groups = group(shared.pairs)
+    launches = _launches(matrix, shared.servers, groups)
+    ordered = in_order(groups, launches)
+    accelerators = max((launch.gang.accelerators for launch in ordered), default=0)
+    cpus = max((launch.gang.cpus for launch in ordered), default=0.0)
+    return Plan(
+        name=matrix.name,
+        cells=expansion.cells,
+        excluded=expansion.excluded,
+        refused=shared.refused,
+        launches=ordered,
+        pairs=shared.pairs,
+        groups=groups,
+        naive_launches=2 * len(shared.pairs),
+        accelerators_at_once=accelerators,
+        cpus_at_once=cpus,
+        seconds=total_seconds(ordered, accelerators=accelerators, cpus=cpus),
+        confirmation_launches_at_most=len(groups),
+        notes=(*power_notes(matrix, len(shared.pairs)), *_capacity_notes(ordered)),
+    )
+
+
+def group(pairs: Sequence[PlannedPair]) -> tuple[Group, ...]:
+    """Return the pairs by the off launch that they are compared with."""
+    members: dict[str, list[PlannedPair]] = {}
+    for pair in pairs:
+        members.setdefault(pair.off, []).append(pair)
+    return tuple(
+        Group(
+            id=off.removeprefix(f"{Role.A}."),
+            scorer=off,
+            null=found[0].null,
+            on=tuple(dict.fromkeys(pair.on for pair in found)),
+            cells=tuple(pair.cell for pair in found),
+        )
+        for off, found in members.items()
+    )
+
+
+def _launches(
+    matrix: Matrix, servers: Mapping[str, Server], groups: Sequence[Group]
+) -> dict[str, Launch]:
+    """Return the servers as launches, by id."""
+    scored: dict[str, int] = {}
+    for one in groups:
+        others = one.on if one.null is None else (*one.on, one.null)
+        scored[one.scorer] = sum(len(servers[name].batch_sizes) for name in others)
+    return {
+        name: Launch(
+            id=name,
+            role=server.role,
+            config=server.config,
+            command=server.command,
+            gang=server.gang,
+            cells=tuple(server.cells),
+            fingerprint=server.fingerprint,
+            seconds=launch_seconds(matrix, server, scored.get(name, 0)),
+        )
+        for name, server in servers.items()
+    }
+
+
+def _capacity_notes(launches: Sequence[Launch]) -> tuple[str, ...]:
+    """Say where the arms may differ in capacity: a draft takes memory that the off arm has."""
+    open_ended = sorted(
+        {
+            launch.config.engine
+            for launch in launches
+            if launch.config.accelerator is not None and launch.config.limits.kv_cache_bytes is None
+        }
+    )
+    return tuple(
+        f"engines.{name}.limits.kv_cache_bytes is not set: the draft takes memory, so the arms' "
+        "KV caches differ in size (recorded with each launch)."
+        for name in open_ended
+    )

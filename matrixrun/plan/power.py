@@ -1,0 +1,64 @@
+"""What the plan cannot see, said before anything runs."""
+
+from __future__ import annotations
+
+from matrixrun.judge.power import required_requests, visible_fault_rate
+from matrixrun.matrix import Matrix
+
+# About two tokens a verification step: 64 tokens are some 32 steps.
+TOKENS_PER_STEP = 2.0
+
+
+def power_notes(matrix: Matrix, cells: int) -> tuple[str, ...]:
+    """Return what `workload.prompts` requests a cell can and cannot show, in words."""
+    if cells == 0:
+        return ()
+    rate, confidence = matrix.detect.request_fault_rate, matrix.detect.confidence
+    requests = matrix.workload.prompts
+    visible = visible_fault_rate(requests, confidence)
+    needed = required_requests(rate, confidence)
+    notes = [_sight(requests, visible, confidence), _steps(matrix, visible)]
+    if requests < needed:
+        notes.append(
+            f"detect.request_fault_rate: {rate:.3g} needs {needed} requests a cell at "
+            f"{confidence:.0%}; workload.prompts is {requests}, so cells without a fault end "
+            f"INCONCLUSIVE. Write `prompts: {needed}` or `request_fault_rate: "
+            f"{_up(visible):.3g}`."
+        )
+    if cells > 1:
+        joint = visible_fault_rate(requests, 1 - (1 - confidence) / cells)
+        notes.append(
+            f"For all {cells} cells at once, {confidence:.0%} confidence reaches down to "
+            f"{joint:.2%} of requests."
+        )
+    if matrix.control == "within-launch":
+        notes.append(
+            "control: within-launch has no second off launch: what differs between launches "
+            "without any speculation (kernel choice, graph sizes, block counts) is not in the null."
+        )
+    return tuple(notes)
+
+
+def _sight(requests: int, visible: float, confidence: float) -> str:
+    return (
+        f"{requests} requests a cell show a fault that touches {visible:.2%} of requests or more, "
+        f"with {confidence:.0%} confidence; a rarer one, or one too small to tell from noise, can "
+        "pass unseen."
+    )
+
+
+def _steps(matrix: Matrix, visible: float) -> str:
+    """Say the same for a fault that strikes verification steps: one request has many."""
+    steps = max(1.0, matrix.workload.max_tokens / TOKENS_PER_STEP)
+    per_step = 1 - (1 - visible) ** (1 / steps)
+    return (
+        f"That is a fault in about 1 of {round(1 / per_step):,} verification steps, at some "
+        f"{steps:.0f} steps a request."
+    )
+
+
+def _up(rate: float) -> float:
+    """Return `rate` rounded up to two digits, so that what is advised is also enough."""
+    from decimal import ROUND_CEILING, Context, Decimal
+
+    return float(Context(prec=2, rounding=ROUND_CEILING).plus(Decimal(rate)))

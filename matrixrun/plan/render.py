@@ -1,0 +1,160 @@
+"""A plan for people and for programs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import textwrap
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from matrixrun.evidence.launches import Launch
+from matrixrun.plan.secrets import mask
+from matrixrun.plan.types import Plan
+
+_PLACEHOLDER = re.compile(r"\$[A-Z]+")
+
+
+def to_json(plan: Plan) -> dict[str, Any]:
+    """Return the plan as plain lists, mappings, texts and numbers; secrets are masked.
+
+    `cells`, `pairs`, `launches`, `excluded`, `refused` and `groups` are lists, the rest numbers
+    and texts.
+    """
+    plain: dict[str, Any] = msgspec.to_builtins(
+        msgspec.structs.replace(plan, launches=(), refused={})
+    )
+    plain["launches"] = [_launch_json(launch) for launch in plan.launches]
+    plain["refused"] = [{"cell": c, "reason": reason} for c, reason in plan.refused.items()]
+    return plain
+
+
+def _launch_json(launch: Launch) -> dict[str, Any]:
+    shown = mask(launch.command)
+    return {
+        "id": launch.id,
+        "role": launch.role.value,
+        "fingerprint": launch.fingerprint,
+        "cells": list(launch.cells),
+        "command": command_line(launch),
+        "argv": list(shown.argv),
+        "env": dict(shown.env),
+        "recipe": msgspec.to_builtins(launch.config.recipe),
+        "target": msgspec.to_builtins(launch.config.target),
+        "draft": msgspec.to_builtins(launch.config.draft),
+        "limits": msgspec.to_builtins(launch.config.limits),
+        "gang": msgspec.to_builtins(launch.gang),
+        "seconds": launch.seconds,
+    }
+
+
+def command_line(launch: Launch) -> str:
+    """Return a launch's command as it would be typed, secrets masked, checkpoints by name.
+
+    `$PYTHON`, `$HOST`, `$PORT` and `$KEY` are known only where the process starts.
+    """
+    shown = mask(launch.command)
+    names = {"$TARGET": launch.config.target.path}
+    if launch.config.draft is not None:
+        names["$DRAFT"] = launch.config.draft.path
+
+    def word(text: str) -> str:
+        for placeholder, path in names.items():
+            text = text.replace(placeholder, path)
+        return text if _PLACEHOLDER.fullmatch(text) else shlex.quote(text)
+
+    variables = [f"{name}={word(value)}" for name, value in sorted(shown.env.items())]
+    return " ".join([*variables, *map(word, shown.argv)])
+
+
+def render_text(plan: Plan) -> str:
+    """Return the plan as text, for a terminal or a job's log.
+
+    Commands are one line each, however long: they are there to be copied.
+    """
+    parts = [_summary(plan)]
+    if plan.pairs:
+        parts += [_pairs(plan), _launches(plan)]
+    if plan.refused:
+        rows = [f"{cell}: {reason}" for cell, reason in plan.refused.items()]
+        parts.append(_section("refused before launch", rows))
+    if plan.excluded:
+        counts = Counter(item.reason for item in plan.excluded)
+        rows = [f"{_count(number, 'cell')}: {reason}" for reason, number in counts.items()]
+        parts.append(_section("excluded", rows))
+    if plan.notes:
+        parts.append(_section("what this sweep can and cannot see", plan.notes))
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(plan: Plan) -> str:
+    launches, naive = len(plan.launches), plan.naive_launches
+    saved = f", {1 - launches / naive:.0%} saved" if 0 < launches < naive else ""
+    rows = [
+        f"{plan.name}: {_count(len(plan.cells), 'cell')}, {_count(len(plan.pairs), 'pair')}, "
+        f"{len(plan.refused)} refused, {len(plan.excluded)} excluded",
+        f"launches: {launches} planned, {naive} naive (one server per arm: 2 a pair{saved})",
+        f"confirmation: at most {_count(plan.confirmation_launches_at_most, 'launch')} "
+        "(an off launch again, to value suspicious tokens in other ways)",
+        f"needed at once: {_needs(plan)} (the largest launch)",
+        f"time: about {duration(plan.seconds)} if the largest launch just fits, without building "
+        "environments and fetching checkpoints",
+    ]
+    return "\n".join(rows)
+
+
+def _needs(plan: Plan) -> str:
+    if plan.accelerators_at_once:
+        kind = next(g.accelerator for g in (x.gang for x in plan.launches) if g.accelerators)
+        return f"{plan.accelerators_at_once} x {kind}, {plan.cpus_at_once:g} cores"
+    return f"{plan.cpus_at_once:g} CPU cores"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as a person says them: `40 s`, `12 min`, `3.5 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _pairs(plan: Plan) -> str:
+    """List the cells under their on launch, and those under the off launches that they share."""
+    by_off: dict[str, dict[str, list[str]]] = {}
+    for pair in plan.pairs:
+        by_off.setdefault(pair.off, {}).setdefault(pair.on, []).append(pair.cell)
+    rows = ["pairs, under the off launches that they share"]
+    for one in plan.groups:
+        null = "its own control" if one.null is None else f"control {one.null}"
+        shared = f"{_count(len(one.on), 'on launch')} and {_count(len(one.cells), 'cell')}"
+        rows.append(f"  {one.scorer} ({null}), shared by {shared}")
+        for on, cells in by_off[one.scorer].items():
+            rows += [f"    {on}", *(f"      {cell}" for cell in cells)]
+    return "\n".join(rows)
+
+
+def _launches(plan: Plan) -> str:
+    rows = ["launches, in order ($PYTHON $HOST $PORT $KEY are filled in where each starts)"]
+    for launch in plan.launches:
+        gang = launch.gang
+        holds = f"{gang.accelerators} x {gang.accelerator}, " if gang.accelerators else ""
+        rows.append(
+            f"  {launch.id}: {_count(len(launch.cells), 'cell')}, {holds}{gang.cpus:g} cores, "
+            f"about {duration(launch.seconds)}"
+        )
+        rows.append(f"    {command_line(launch)}")
+    return "\n".join(rows)
+
+
+def _section(title: str, rows: Iterable[str]) -> str:
+    wrapped = (
+        textwrap.fill(row, 98, initial_indent="  ", subsequent_indent="    ") for row in rows
+    )
+    return "\n".join([title, *wrapped])
+
+
+def _count(number: int, word: str) -> str:
+    plural = word + ("es" if word.endswith("ch") else "s")
+    return f"{number} {word if number == 1 else plural}"

@@ -1,0 +1,201 @@
+"""From cells to launches: what is started the same way is started once.
+
+Two arms share a launch when role, command, recipe, checkpoints and gang are the same. All methods,
+draft lengths and batch sizes of a target configuration therefore meet the same off launches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from matrixrun.engines import registry as engines
+from matrixrun.evidence.cells import Cell
+from matrixrun.evidence.launches import Arm, ArmConfig, Command, Gang, Role
+from matrixrun.matrix import AXES, CLIENT_AXES, Matrix, fingerprint
+from matrixrun.matrix.cell_identity import portable
+from matrixrun.matrix.fingerprint import canonical
+from matrixrun.plan.arms import (
+    arm_config,
+    batch_size,
+    gang_of,
+    limits_by_engine_and_model,
+    recipe_of,
+    speculation_of,
+)
+from matrixrun.plan.types import PlannedPair
+
+LAUNCH_AXES = tuple(axis for axis in AXES if axis.name not in CLIENT_AXES)
+TARGET_AXES = tuple(axis for axis in LAUNCH_AXES if axis.name != "speculation")
+
+
+# Launch ids are folder names: room for role and suffix is left under the usual 255.
+MAX_LABEL = 150
+
+
+@dataclass
+class Server:
+    """A launch in the making: `fingerprints` of its settings by role, `cells` it serves."""
+
+    role: Role
+    config: ArmConfig
+    command: Command
+    gang: Gang
+    label: str
+    fingerprint: str
+    cells: list[str] = field(default_factory=list)
+    batch_sizes: set[int] = field(default_factory=set)
+
+    def serve(self, cell: Cell) -> None:
+        """Note that `cell` is among those served."""
+        self.cells.append(cell.id)
+        self.batch_sizes.add(batch_size(cell))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Servers by launch id, the pairs that refer to them, and why cells have none."""
+
+    servers: dict[str, Server]
+    pairs: tuple[PlannedPair, ...]
+    refused: dict[str, str]
+
+
+def share(matrix: Matrix, cells: Iterable[Cell]) -> Shared:
+    """Return the servers that `cells` need; neither they nor their ids depend on the order."""
+    cells = tuple(cells)
+    arms = _Arms(matrix, cells)
+    roles = (Role.ON, Role.A) if matrix.control == "within-launch" else (Role.ON, Role.A, Role.B)
+    servers: dict[str, Server] = {}
+    refused: dict[str, str] = {}
+    wanted: list[tuple[Cell, list[str]]] = []
+    for cell in cells:
+        found = {arm: arms.get(cell, arm) for arm in Arm}
+        reason = next((arm.refusal for arm in found.values() if arm.refusal is not None), None)
+        if reason is not None:
+            refused[cell.id] = reason
+            continue
+        keys = []
+        for role in roles:
+            server = _server(servers, role, found[role.arm])
+            server.serve(cell)
+            keys.append(server.fingerprint)
+        wanted.append((cell, keys))
+    ids = _ids(servers.values())
+    return Shared(
+        servers={ids[key]: server for key, server in servers.items()},
+        pairs=tuple(_pair(cell, [ids[key] for key in keys]) for cell, keys in wanted),
+        refused=refused,
+    )
+
+
+def _pair(cell: Cell, ids: list[str]) -> PlannedPair:
+    on, off, *null = ids
+    return PlannedPair(cell=cell.id, on=on, off=off, null=null[0] if null else None)
+
+
+@dataclass(frozen=True)
+class _ArmOf:
+    """An arm as far as it is the same for every role."""
+
+    config: ArmConfig
+    refusal: str | None
+    command: Command | None
+    gang: Gang
+    label: str
+    fingerprints: dict[Role, str]
+
+
+class _Arms:
+    """The arms of cells; an engine is asked once for each different one."""
+
+    def __init__(self, matrix: Matrix, cells: tuple[Cell, ...]) -> None:
+        self._matrix = matrix
+        self._limits = limits_by_engine_and_model(matrix, cells)
+        self._recipes = {name: recipe_of(spec) for name, spec in matrix.engines.items()}
+        self._known: dict[tuple[object, ...], _ArmOf] = {}
+
+    def get(self, cell: Cell, arm: Arm) -> _ArmOf:
+        """Return an arm of `cell`."""
+        target = tuple(cell.axes[axis.name] for axis in TARGET_AXES)
+        key = (arm, *target) if arm is Arm.OFF else (arm, *target, _speculation_key(cell))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._make(cell, arm)
+        return found
+
+    def _make(self, cell: Cell, arm: Arm) -> _ArmOf:
+        name, model = str(cell.axes["engine"]), str(cell.axes["model"])
+        config = arm_config(
+            self._matrix,
+            cell,
+            arm,
+            recipe=self._recipes[name],
+            limits=self._limits[name, model],
+        )
+        engine = engines.get(config.kind)
+        gang = gang_of(config, self._matrix.resources)
+        refusal = engine.refuse(config)
+        command = None if refusal is not None else engine.command(config)
+        settings = {
+            "kind": config.kind,
+            "command": command,
+            "recipe": config.recipe,
+            "target": config.target,
+            "draft": config.draft,
+            "gang": gang,
+        }
+        plain = portable(msgspec.to_builtins(settings), self._matrix)
+        roles = [role for role in Role if role.arm is arm]
+        return _ArmOf(
+            config=config,
+            refusal=refusal,
+            command=command,
+            gang=gang,
+            label=_label(cell, arm),
+            fingerprints={role: fingerprint({"role": role, **plain}) for role in roles},
+        )
+
+
+def _speculation_key(cell: Cell) -> tuple[object, ...]:
+    value = speculation_of(cell)
+    options = canonical(value.options) if value.options else ""
+    return value.method, value.num_speculative_tokens, value.draft, options
+
+
+def _label(cell: Cell, arm: Arm) -> str:
+    """Return the axes of a launch as a person types them, such as `vllm.tiny-dense.tp2`."""
+    axes = LAUNCH_AXES if arm is Arm.ON else TARGET_AXES
+    shown = [(axis, cell.axes[axis.name]) for axis in axes if axis.shown(cell.axes[axis.name])]
+    text = ".".join(axis.fragment.format(axis.type.word(value)) for axis, value in shown)
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:MAX_LABEL]
+
+
+def _server(servers: dict[str, Server], role: Role, arm: _ArmOf) -> Server:
+    """Return the server of this fingerprint; its name is the least of those that share it."""
+    key = arm.fingerprints[role]
+    server = servers.get(key)
+    assert arm.command is not None
+    if server is None:
+        server = Server(role, arm.config, arm.command, arm.gang, arm.label, key)
+        servers[key] = server
+    elif arm.label < server.label:
+        server.label, server.config = arm.label, arm.config
+    return server
+
+
+def _ids(servers: Iterable[Server]) -> dict[str, str]:
+    """Return a launch id for each fingerprint: role and label, and more where two would agree."""
+    by_id: dict[str, list[tuple[str, str]]] = {}
+    for server in servers:
+        name = f"{server.role}.{server.label}"
+        # Ids are folder names, and some file systems do not tell upper from lower case.
+        by_id.setdefault(name.casefold(), []).append((name, server.fingerprint))
+    return {
+        key: name if len(same) == 1 else f"{name}-{key[:8]}"
+        for same in by_id.values()
+        for name, key in same
+    }

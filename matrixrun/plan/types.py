@@ -1,0 +1,66 @@
+"""What a plan is made of."""
+
+from __future__ import annotations
+
+import msgspec
+
+from matrixrun.evidence.cells import Cell, Excluded
+from matrixrun.evidence.launches import Launch
+
+
+class Capacity(msgspec.Struct, frozen=True, kw_only=True):
+    """What is there to run launches on: accelerators, cores, bytes of memory.
+
+    `memory_bytes` None: memory is not counted.
+    """
+
+    accelerators: int = 0
+    cpus: float = 0.0
+    memory_bytes: int | None = None
+
+
+class PlannedPair(msgspec.Struct, frozen=True, kw_only=True):
+    """The launches of a cell, by id. `null` is launch B; None when A is its own control."""
+
+    cell: str
+    on: str
+    off: str
+    null: str | None = None
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is compared with one off launch: one target configuration.
+
+    `scorer` is launch A, `null` launch B or None, `on` the speculating launches, all by id.
+    """
+
+    id: str
+    scorer: str
+    null: str | None
+    on: tuple[str, ...]
+    cells: tuple[str, ...]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sweep will do.
+
+    `cells` are all cells, the refused ones too; `refused` maps a cell's id to the reason why it
+    is not launched, and such a cell has no pair. `launches` stand in the order in which they are
+    started. `naive_launches` counts one server per arm: two a pair, and no null arm.
+    `accelerators_at_once` and `cpus_at_once` are what the largest gang holds. `seconds` is a rough
+    estimate with room for that gang alone. `confirmation_launches_at_most` bounds the second wave.
+    """
+
+    name: str
+    cells: tuple[Cell, ...]
+    excluded: tuple[Excluded, ...]
+    refused: dict[str, str]
+    launches: tuple[Launch, ...]
+    pairs: tuple[PlannedPair, ...]
+    groups: tuple[Group, ...]
+    naive_launches: int
+    accelerators_at_once: int
+    cpus_at_once: float
+    seconds: float
+    confirmation_launches_at_most: int
+    notes: tuple[str, ...] = ()

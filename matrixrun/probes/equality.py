@@ -1,0 +1,82 @@
+"""`equality`: every launch answers the same requests, at each batch size of its cells.
+
+The null is what differs with no speculation at all. Between launches it is the same pass on B;
+within a launch it is the same requests on A once more, in reversed order, so that each is batched
+with others than before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matrixrun.evidence.cells import Cell
+from matrixrun.evidence.launches import Launch, Role
+from matrixrun.evidence.requests import Pass, Request, Sampling
+from matrixrun.matrix.schema import Matrix
+from matrixrun.plan import PlannedPair, batch_size
+from matrixrun.probes.protocol import Data, Source
+from matrixrun.workloads import Workload
+
+
+class Equality:
+    """The probe; stateless."""
+
+    kind = "equality"
+    rides_on: str | None = None
+    needs = frozenset({Data.TOKENS, Data.LOGPROBS, Data.SCORES})
+
+    def passes(
+        self, launch: Launch, cells: Sequence[Cell], workload: Workload, matrix: Matrix
+    ) -> tuple[Pass, ...]:
+        """Return one pass for each batch size; on A followed by its null within the launch."""
+        requests = _requests(workload, matrix)
+        within = launch.role is Role.A and matrix.control == "within-launch"
+        passes = []
+        for size in sorted({batch_size(cell) for cell in cells}):
+            passes.append(_pass(launch, main_pass(size), requests, size))
+            if within:
+                passes.append(_pass(launch, null_pass(size), requests[::-1], size))
+        return tuple(passes)
+
+    def sources(self, cell: Cell, pair: PlannedPair) -> dict[str, Source]:
+        """Return the passes that hold the cell's `on`, `off` and `null` observations."""
+        size = batch_size(cell)
+        if pair.null is None:
+            null = Source(pair.off, null_pass(size))
+        else:
+            null = Source(pair.null, main_pass(size))
+        return {
+            "on": Source(pair.on, main_pass(size)),
+            "off": Source(pair.off, main_pass(size)),
+            "null": null,
+        }
+
+
+def main_pass(size: int) -> str:
+    """Return the id of the pass with `size` requests in flight."""
+    return f"equality.b{size}"
+
+
+def null_pass(size: int) -> str:
+    """Return the id of its repetition within the launch."""
+    return f"equality.b{size}.null"
+
+
+def _requests(workload: Workload, matrix: Matrix) -> tuple[Request, ...]:
+    sampling = Sampling(seed=matrix.seed, ignore_eos=matrix.workload.ignore_eos)
+    return tuple(
+        Request(
+            id=prompt.id,
+            prompt=prompt.id,
+            category=prompt.category,
+            token_ids=prompt.token_ids,
+            max_tokens=matrix.workload.max_tokens,
+            sampling=sampling,
+        )
+        for prompt in workload.prompts
+    )
+
+
+def _pass(launch: Launch, pass_id: str, requests: tuple[Request, ...], size: int) -> Pass:
+    salt = f"{launch.id}/{pass_id}"
+    return Pass(id=pass_id, requests=requests, concurrency=size, salt=salt)

@@ -1,0 +1,116 @@
+"""What launch A scores, and where each score is found.
+
+Every emitted text is valued by the off arm in one prefill. Texts that are the same token by token
+have the same score, so each is scored once, whichever launch emitted it first; with healthy
+speculation that is nearly all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from matrixrun.evidence.requests import Evaluation, Observation, Pass, Score, ScoreRequest
+from matrixrun.probes.protocol import Source
+from matrixrun.workloads import Workload
+
+# One text at a time: the composition of a batch would otherwise depend on timing, and a score on
+# the composition.
+SCORING_CONCURRENCY = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Emitted:
+    """The observations of one pass of one launch."""
+
+    launch: str
+    pass_id: str
+    observations: Sequence[Observation]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """`passes` to send to launch A; `places` maps launch, pass and request to the pass and the
+    request whose score is theirs."""
+
+    passes: tuple[Pass, ...]
+    places: Mapping[tuple[str, str, str], tuple[str, str]]
+
+    def lookup(self, source: Source, request: str) -> tuple[str, str] | None:
+        """Return scoring pass and score request that value `request` of `source`.
+
+        None when it emitted nothing that could be scored.
+        """
+        return self.places.get((source.launch, source.pass_id, request))
+
+    def assemble(
+        self,
+        source: Source,
+        observations: Sequence[Observation],
+        scores: Mapping[str, Sequence[Score]],
+    ) -> list[Score]:
+        """Return the scores of `observations`, in their order, under their own request ids.
+
+        Args:
+            source: the launch and pass that gave the observations.
+            observations: what was observed; those without tokens have no score and are left out.
+            scores: what each scoring pass gave, by pass id. Missing ones are left out.
+        """
+        given = {(name, score.request): score for name, many in scores.items() for score in many}
+        found = []
+        for observation in observations:
+            place = self.lookup(source, observation.request)
+            score = None if place is None else given.get(place)
+            if score is not None:
+                found.append(dataclasses.replace(score, request=observation.request))
+        return found
+
+
+def score_passes(scorer: str, emitted: Sequence[Emitted], workload: Workload) -> Scoring:
+    """Return what launch `scorer` is to score of all that was emitted in its group.
+
+    A score request's id is the request's; its pass is `score.<launch id>.<pass id>`. The scorer's
+    own passes come first, then the others by name, so that the result does not depend on timing.
+
+    Args:
+        scorer: the id of launch A.
+        emitted: the observations of A's own passes and of the launches it serves.
+        workload: the prompts that were sent.
+    """
+    prompts = {prompt.id: prompt.token_ids for prompt in workload.prompts}
+    ordered = sorted(emitted, key=lambda e: (e.launch != scorer, e.launch, e.pass_id))
+    known: dict[tuple[str, bytes], tuple[str, str]] = {}
+    places: dict[tuple[str, str, str], tuple[str, str]] = {}
+    passes = []
+    for one in ordered:
+        pass_id = f"score.{one.launch}.{one.pass_id}"
+        requests = []
+        for observation in sorted(one.observations, key=lambda o: o.request):
+            if len(observation.token_ids) == 0:
+                continue
+            text = (observation.prompt, observation.token_ids.tobytes())
+            if text not in known:
+                known[text] = (pass_id, observation.request)
+                requests.append(_request(observation, prompts[observation.prompt]))
+            places[one.launch, one.pass_id, observation.request] = known[text]
+        if requests:
+            passes.append(_pass(scorer, pass_id, requests))
+    return Scoring(passes=tuple(passes), places=places)
+
+
+def _request(observation: Observation, prompt: tuple[int, ...]) -> ScoreRequest:
+    return ScoreRequest(
+        id=observation.request,
+        token_ids=prompt + tuple(observation.token_ids.tolist()),
+        start=len(prompt),
+        evaluation=Evaluation.PREFILL,
+    )
+
+
+def _pass(scorer: str, pass_id: str, scores: list[ScoreRequest]) -> Pass:
+    return Pass(
+        id=pass_id,
+        scores=tuple(scores),
+        concurrency=SCORING_CONCURRENCY,
+        salt=f"{scorer}/{pass_id}",
+    )
