@@ -72,7 +72,8 @@ class ArmConfig(msgspec.Struct, frozen=True, kw_only=True):
     """All that an engine needs to know to start one arm; the input of its pure half.
 
     `speculation` is None in the off arm, `draft` is the checkpoint that `speculation.draft` names.
-    `args` and `env` are the user's own (engine-wide ones first, then this arm's).
+    `args` and `env` are the user's own (engine-wide ones first, then this arm's). `accelerator` is
+    the type a rank runs on; None runs the engine on CPU.
     """
 
     engine: str
@@ -92,6 +93,7 @@ class ArmConfig(msgspec.Struct, frozen=True, kw_only=True):
     kv_cache_dtype: str | None = None
     speculation: Speculation | None = None
     limits: Limits = Limits()
+    accelerator: str | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
 

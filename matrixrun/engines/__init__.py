@@ -1,0 +1,36 @@
+"""Engines: how each is started, spoken to and ended.
+
+protocol       Engine (pure half) and Client (HTTP half): the seam
+registry       get, kinds: one line an engine
+flags          our command line under the user's own flags
+environments   prepare: an engine's environment, built once per node
+containers     images as command prefixes
+surroundings   an engine's environment variables, and what of them may be shown
+guard          standalone script: a command that ends with its owner
+processes      Held: a command under the guard; orphans, end_orphans
+server         Server: one running engine
+traffic        run_pass: requests in flight
+vllm           kind `vllm`
+"""
+
+from matrixrun.engines.environments import Environment, prepare
+from matrixrun.engines.processes import end_orphans, orphans
+from matrixrun.engines.protocol import Client, Engine
+from matrixrun.engines.registry import get, kinds
+from matrixrun.engines.server import Server
+from matrixrun.engines.surroundings import mask
+from matrixrun.engines.traffic import run_pass
+
+__all__ = [
+    "Client",
+    "Engine",
+    "Environment",
+    "Server",
+    "end_orphans",
+    "get",
+    "kinds",
+    "mask",
+    "orphans",
+    "prepare",
+    "run_pass",
+]

@@ -1,0 +1,86 @@
+"""The seam behind which every engine stands: a pure half that plans, a client half that talks."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from matrixrun.evidence.launches import ArmConfig, Command, Recipe
+from matrixrun.evidence.requests import Observation, Request, Score, ScoreRequest
+
+
+class Client(Protocol):
+    """One running server. Every method raises EngineDied when the server no longer answers."""
+
+    async def healthy(self) -> bool:
+        """Whether the server says that it can serve; never raises."""
+        ...
+
+    async def facts(self) -> dict[str, Any]:
+        """What the engine reports of itself: version, block size, KV blocks, runner ..."""
+        ...
+
+    async def counters(self) -> dict[str, float]:
+        """The engine's own counters, by name, summed over its processes."""
+        ...
+
+    async def generate(self, request: Request, *, salt: str, logprobs: int) -> Observation:
+        """Send one request; times in the answer are seconds since this call.
+
+        `salt` is the cache namespace, `logprobs` the number of top logprobs asked for at each
+        token (0 asks for none at all). A failed request is an answer too: its `error` says why.
+        """
+        ...
+
+    async def score(self, score: ScoreRequest, *, salt: str) -> Score:
+        """Value given tokens as the score's evaluation says; a failure is in `error`."""
+        ...
+
+    async def reset_prefix_cache(self) -> None:
+        """Forget every cached prefix."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release the connections."""
+        ...
+
+
+class Engine(Protocol):
+    """What one kind of engine is. All but `client` is pure."""
+
+    @property
+    def kind(self) -> str:
+        """The word after `kind:` in a matrix file."""
+        ...
+
+    @property
+    def default_recipe(self) -> Recipe:
+        """The environment that runs on CPU when a matrix names none."""
+        ...
+
+    @property
+    def health_path(self) -> str:
+        """The path that answers 200 once the engine can serve."""
+        ...
+
+    def refuse(self, config: ArmConfig) -> str | None:
+        """Why this arm must not be launched (lossy by design, or not expressible), or None."""
+        ...
+
+    def command(self, config: ArmConfig) -> Command:
+        """The exact command line, with `$PYTHON $HOST $PORT $TARGET $DRAFT $KEY` to fill in.
+
+        Raises UserError when the user's own arguments take over what matrixrun must decide.
+        """
+        ...
+
+    def recognise_refusal(self, log: str) -> str | None:
+        """The engine's own words when its log ends in a deliberate refusal; None for a crash."""
+        ...
+
+    def start_seconds(self, config: ArmConfig) -> float:
+        """A rough guess at the seconds from spawn to the first healthy answer."""
+        ...
+
+    def client(self, base_url: str, api_key: str, *, request_timeout: float) -> Client:
+        """A client for a server of this kind; `request_timeout` in seconds for each request."""
+        ...

@@ -1,0 +1,238 @@
+"""One engine server: started under the guard, waited for, always ended whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import time
+from pathlib import Path
+
+import httpx
+
+from matrixrun.engines import containers
+from matrixrun.engines.environments import Environment
+from matrixrun.engines.processes import Held, end_orphans
+from matrixrun.engines.protocol import Client, Engine
+from matrixrun.engines.surroundings import engine_environment, mask, mask_text, telling
+from matrixrun.evidence.errors import EngineDied, EngineHung, EngineRefused
+from matrixrun.evidence.launches import Command
+
+POLL_SECONDS = 0.25
+HEALTH_TIMEOUT = 5.0
+TAIL_LINES = 60
+TAIL_BYTES = 256 * 1024
+PORT_ATTEMPTS = 3
+_PORT_TAKEN = ("address already in use", "errno 98")
+
+
+class Server:
+    """A launch's server process, with everything it starts.
+
+    It ends with this process, however that ends. Use it as a context manager, or call `stop`.
+    """
+
+    def __init__(
+        self,
+        command: Command,
+        environment: Environment,
+        *,
+        engine: Engine,
+        target: str,
+        draft: str | None = None,
+        host: str = "127.0.0.1",
+        log_path: Path,
+        api_key: str | None = None,
+        ready_timeout: float = 900.0,
+        mounts: tuple[Path, ...] = (),
+        accelerators: int = 0,
+    ) -> None:
+        """`target` and `draft` fill `$TARGET` and `$DRAFT`: a folder or a hub id. `api_key` is
+        made up when None. `mounts` and `accelerators` matter to containers only."""
+        self.engine = engine
+        self.host = host
+        self.log_path = log_path
+        self.ready_seconds: float | None = None
+        self.port = 0
+        self.argv: tuple[str, ...] = ()
+        self._command, self._environment = command, environment
+        self._target, self._draft = target, draft
+        self._key = api_key or secrets.token_urlsafe(24)
+        self._ready_timeout = ready_timeout
+        self._mounts, self._accelerators = mounts, accelerators
+        self._env: dict[str, str] = {}
+        self._held: Held | None = None
+
+    @property
+    def base_url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def shown_env(self) -> dict[str, str]:
+        """What the engine and its libraries read of the environment, secrets masked."""
+        given = {name: self._env[name] for name in self._command.env if name in self._env}
+        return mask(telling(self._env) | given | _only(self._env, "PYTHONPATH"))
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine's process runs (it may not be healthy)."""
+        return self._held is not None and self._held.exit_code() is None
+
+    def start(self) -> float:
+        """Start, and return the seconds until the engine was healthy.
+
+        Raises EngineRefused with the engine's own words, EngineDied or EngineHung with the end of
+        its log; nothing is left running then.
+        """
+        end_orphans()
+        try:
+            for attempt in range(1, PORT_ATTEMPTS + 1):
+                self._spawn()
+                if self._until_healthy(last=attempt == PORT_ATTEMPTS):
+                    break
+                self._end()
+        except BaseException:
+            self.stop()
+            raise
+        assert self.ready_seconds is not None
+        return self.ready_seconds
+
+    def client(self, *, request_timeout: float) -> Client:
+        """A client for this server."""
+        return self.engine.client(self.base_url, self._key, request_timeout=request_timeout)
+
+    def check(self) -> None:
+        """Raise EngineDied with the end of the log unless the engine's process still runs."""
+        if not self.alive:
+            raise self._death("while serving")
+
+    def stop(self) -> None:
+        """End the engine and everything it started; a second call does nothing."""
+        self._end()
+
+    def log_tail(self, lines: int = TAIL_LINES) -> str:
+        """The last lines of the engine's log, secrets masked; empty before the start."""
+        try:
+            with self.log_path.open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+                text = file.read().decode(errors="replace")
+        except OSError:
+            return ""
+        return mask_text("\n".join(text.splitlines()[-lines:]), self._env)
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _spawn(self) -> None:
+        self.port = free_port(self.host)
+        fill = self._fill
+        given = {name: fill(value) for name, value in self._command.env.items()}
+        self._env = engine_environment(given, self._environment.overlay)
+        argv = [fill(part) for part in self._command.argv]
+        if self._environment.image is not None:
+            argv = containers.wrap(self._container(given), argv)
+        self.argv = tuple(argv)
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        status_path = self.log_path.with_name(self.log_path.name + ".guard")
+        with self.log_path.open("wb") as log:
+            self._held = Held(argv, env=self._env, output=log, status_path=status_path)
+        self._started = time.monotonic()
+
+    def _fill(self, text: str) -> str:
+        values = {
+            "$PYTHON": str(self._environment.python),
+            "$HOST": self.host,
+            "$PORT": str(self.port),
+            "$TARGET": self._target,
+            "$DRAFT": self._draft or "",
+            "$KEY": self._key,
+        }
+        for name, value in values.items():
+            # Inside a JSON argument a path is a JSON string.
+            escaped = _json_escaped(value) if text.startswith("{") else value
+            text = text.replace(name, escaped)
+        return text
+
+    def _container(self, given: dict[str, str]) -> containers.Container:
+        passed = {*given, *telling(self._env), *_only(self._env, "PYTHONPATH")}
+        overlay = self._environment.overlay
+        local = [Path(p) for p in (self._target, self._draft or "") if Path(p).is_absolute()]
+        assert self._environment.image is not None
+        return containers.Container(
+            runtime=containers.runtime(),
+            image=self._environment.image,
+            name=f"matrixrun-{secrets.token_hex(6)}",
+            env=tuple(passed),
+            mounts=(*self._mounts, *local, *((overlay,) if overlay else ())),
+            accelerators=self._accelerators > 0,
+        )
+
+    def _until_healthy(self, *, last: bool) -> bool:
+        """Wait for health; False when the port was taken and another should be tried."""
+        until = self._started + self._ready_timeout
+        while time.monotonic() < until:
+            if not self.alive:
+                tail = self.log_tail().lower()
+                if not last and any(words in tail for words in _PORT_TAKEN):
+                    return False
+                raise self._death("before it was healthy")
+            if self._answers() and self.alive:
+                self.ready_seconds = time.monotonic() - self._started
+                return True
+            time.sleep(POLL_SECONDS)
+        raise EngineHung(
+            f"the engine was not healthy within {self._ready_timeout:g} s",
+            log_tail=self.log_tail(),
+            remedy="raise timeouts.ready, or read the engine's log",
+        )
+
+    def _answers(self) -> bool:
+        url = self.base_url + self.engine.health_path
+        headers = {"Authorization": f"Bearer {self._key}"}
+        with contextlib.suppress(httpx.HTTPError):
+            answer = httpx.get(url, headers=headers, timeout=HEALTH_TIMEOUT, trust_env=False)
+            return answer.status_code == httpx.codes.OK
+        return False
+
+    def _death(self, when: str) -> EngineDied | EngineRefused:
+        code = self._held.exit_code() if self._held is not None else None
+        tail = self.log_tail()
+        if self.ready_seconds is None:
+            words = self.engine.recognise_refusal(self._whole_log())
+            if words is not None:
+                return EngineRefused(mask_text(words, self._env), log_tail=tail)
+        return EngineDied(f"the engine ended {when} (exit {code})", log_tail=tail)
+
+    def _whole_log(self) -> str:
+        with contextlib.suppress(OSError):
+            return self.log_path.read_text(errors="replace")
+        return ""
+
+    def _end(self) -> None:
+        if self._held is not None:
+            self._held.stop()
+
+
+def free_port(host: str) -> int:
+    """A TCP port that nobody listens on at this moment."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _json_escaped(value: str) -> str:
+    import json
+
+    return json.dumps(value)[1:-1]
+
+
+def _only(env: dict[str, str], name: str) -> dict[str, str]:
+    return {name: env[name]} if name in env else {}

@@ -1,0 +1,49 @@
+"""vLLM: `command` and `refusals` are its pure half, `client` and `answers` talk to a server."""
+
+from __future__ import annotations
+
+from matrixrun.engines.protocol import Client
+from matrixrun.engines.vllm import command as _command
+from matrixrun.engines.vllm import refusals as _refusals
+from matrixrun.evidence.launches import ArmConfig, Command, Recipe
+
+CPU_START_SECONDS = 50.0  # plain `vllm serve` of 0.32 on two idle cores; imports are nearly all
+GPU_START_SECONDS = 150.0  # a guess: weights, graph capture and compilation of a mid-sized model
+SECONDS_PER_FURTHER_RANK = 12.0  # each rank is one more process that imports the engine
+
+
+class VLLM:
+    """The engine behind `kind: vllm`."""
+
+    kind = "vllm"
+    health_path = "/health"
+    default_recipe: Recipe = _command.CPU_RECIPE
+
+    def refuse(self, config: ArmConfig) -> str | None:
+        """See Engine.refuse: settings that change the output by design."""
+        return _refusals.refuse(config)
+
+    def command(self, config: ArmConfig) -> Command:
+        """See Engine.command."""
+        return _command.command(config)
+
+    def recognise_refusal(self, log: str) -> str | None:
+        """See Engine.recognise_refusal."""
+        return _refusals.recognise(log)
+
+    def start_seconds(self, config: ArmConfig) -> float:
+        """See Engine.start_seconds."""
+        base = CPU_START_SECONDS if config.accelerator is None else GPU_START_SECONDS
+        ranks = (
+            config.tensor_parallel_size * config.pipeline_parallel_size * config.data_parallel_size
+        )
+        return base + SECONDS_PER_FURTHER_RANK * (ranks - 1)
+
+    def client(self, base_url: str, api_key: str, *, request_timeout: float) -> Client:
+        """See Engine.client."""
+        from matrixrun.engines.vllm.client import VLLMClient
+
+        return VLLMClient(base_url, api_key, request_timeout=request_timeout)
+
+
+ENGINE = VLLM()

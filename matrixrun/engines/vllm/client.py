@@ -1,0 +1,282 @@
+"""The HTTP half of vLLM: sends token ids, reads token ids."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import httpx
+import numpy as np
+
+from matrixrun.engines.vllm import answers, reports
+from matrixrun.engines.vllm.answers import Garbled, Valuation
+from matrixrun.engines.vllm.command import MODEL_NAME
+from matrixrun.evidence.errors import EngineDied
+from matrixrun.evidence.requests import (
+    Evaluation,
+    Observation,
+    Request,
+    Sampling,
+    Score,
+    ScoreRequest,
+)
+
+CONTROL_TIMEOUT = 30.0  # seconds for health, facts and metrics; they queue behind nothing
+TOP_LOGPROBS = 20  # vLLM's own default for --max-logprobs
+COMPLETIONS = "/v1/completions"
+
+
+class Failed(Exception):
+    """A request that did not work out on a live engine; the text is the engine's own."""
+
+
+class VLLMClient:
+    """See matrixrun.engines.protocol.Client."""
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str,
+        *,
+        request_timeout: float,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._request_timeout = request_timeout
+        self._block_size: int | None = None
+        self._http = httpx.AsyncClient(
+            base_url=base_url,
+            headers={"Authorization": f"Bearer {api_key}"},
+            timeout=httpx.Timeout(CONTROL_TIMEOUT),
+            limits=httpx.Limits(max_connections=None),
+            transport=transport,
+            trust_env=False,  # a proxy has no business between us and a server of our own
+        )
+
+    async def healthy(self) -> bool:
+        """See Client.healthy."""
+        try:
+            return (await self._http.get("/health")).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    async def facts(self) -> dict[str, Any]:
+        """See Client.facts."""
+        version = (await self._control("GET", "/version")).json()
+        info = await self._control("GET", "/server_info", params={"config_format": "json"})
+        return reports.facts(version, info.json() if info.is_success else None)
+
+    async def counters(self) -> dict[str, float]:
+        """See Client.counters."""
+        return reports.counters((await self._control("GET", "/metrics")).text)
+
+    async def reset_prefix_cache(self) -> None:
+        """See Client.reset_prefix_cache; raises EngineDied unless the server says it did."""
+        answer = await self._control("POST", "/reset_prefix_cache")
+        if not answer.is_success or answer.json().get("success") is not True:
+            raise EngineDied(f"the prefix cache could not be reset: {_quote(answer)}")
+
+    async def aclose(self) -> None:
+        """See Client.aclose."""
+        await self._http.aclose()
+
+    async def generate(self, request: Request, *, salt: str, logprobs: int) -> Observation:
+        """See Client.generate. `first_token` is the engine's own account of it."""
+        body = _body(request.token_ids, request.sampling, request.max_tokens, salt)
+        if logprobs > 0:
+            body |= {"logprobs": logprobs}
+        began = time.monotonic()
+        try:
+            answer = await self._complete(body)
+            seconds = time.monotonic() - began
+            return answers.observation(answer, request, logprobs=logprobs, seconds=seconds)
+        except (Failed, Garbled) as error:
+            return Observation(
+                request=request.id,
+                prompt=request.prompt,
+                category=request.category,
+                finished=time.monotonic() - began,
+                error=str(error),
+            )
+
+    async def score(self, score: ScoreRequest, *, salt: str) -> Score:
+        """See Client.score.
+
+        `rows` is how many rows the engine computed in the step that gave the (last) logprob: 1
+        with DECODE, the uncached part of the prefix with EXTEND, the whole text with PREFILL.
+        """
+        try:
+            if score.evaluation is Evaluation.PREFILL:
+                return await self._prefill(score, salt)
+            _check_single(score)
+            if score.evaluation is Evaluation.DECODE:
+                return await self._decode(score, salt)
+            return await self._extend(score, salt)
+        except (Failed, Garbled) as error:
+            nothing = np.zeros(0, np.float32)
+            return Score(
+                request=score.id,
+                evaluation=score.evaluation,
+                start=score.start,
+                token_logprobs=nothing,
+                best_logprobs=nothing,
+                best_ids=np.zeros(0, np.int32),
+                error=str(error),
+            )
+
+    async def _prefill(self, score: ScoreRequest, salt: str) -> Score:
+        """All positions in one prefill. vLLM does not read the prefix cache for such a request."""
+        body = _body(score.token_ids, Sampling(ignore_eos=True), 1, salt)
+        answer = await self._complete(body | {"prompt_logprobs": 1})
+        rows = answers.prompt_rows(answers.only_choice(answer))
+        if len(rows) != len(score.token_ids):
+            raise Garbled(f"{len(score.token_ids)} prompt tokens but logprobs of {len(rows)}")
+        if not 1 <= score.start < len(rows):
+            raise Failed(f"nothing to score from position {score.start}: the first token has none")
+        values = [
+            answers.valuation(row, token)
+            for row, token in zip(rows[score.start :], score.token_ids[score.start :], strict=True)
+        ]
+        return _score(score, values, rows=len(rows) - (answers.cached_tokens(answer) or 0))
+
+    async def _decode(self, score: ScoreRequest, salt: str) -> Score:
+        """The last-but-one token is forced as output, so that the last is valued by a decoded row.
+
+        vLLM's logprobs are those of the raw logits, before the mask that forces the token.
+        """
+        *prefix, forced, token = score.token_ids
+        if not prefix:
+            raise Failed("a text of two tokens has no decoded row")
+        sampling = Sampling(ignore_eos=True, allowed_token_ids=(forced,))
+        value = await self._value(_body(prefix, sampling, 2, salt), token, emitted=2)
+        return _score(score, [value[0]], rows=1)
+
+    async def _extend(self, score: ScoreRequest, salt: str) -> Score:
+        """The prefix is cached first, so that only what follows its last full block is computed."""
+        *prefix, token = score.token_ids
+        body = _body(prefix, Sampling(ignore_eos=True), 1, salt)
+        await self._complete(body)
+        value, cached = await self._value(body, token, emitted=1)
+        rows = len(prefix) - cached
+        if rows > await self._cache_block():
+            raise Failed(f"nothing to extend: {rows} of {len(prefix)} tokens were not cached")
+        return _score(score, [value], rows=rows)
+
+    async def _value(
+        self, body: dict[str, Any], token: int, *, emitted: int
+    ) -> tuple[Valuation, int]:
+        """The valuation of a token in the last emitted row, and the prompt tokens from cache.
+
+        A token outside the best 20 gets a bound. `logprob_token_ids` would name it exactly, but in
+        vLLM 0.32 it replaces the logprobs of every other request in the same step.
+        """
+        answer = await self._complete(body | {"logprobs": TOP_LOGPROBS})
+        rows = answers.output_rows(answers.only_choice(answer))
+        if len(rows) != emitted:
+            raise Garbled(f"{emitted} tokens were due, {len(rows)} came")
+        value = answers.valuation(_without_forced(rows[-1], body, token), token)
+        return value, answers.cached_tokens(answer) or 0
+
+    async def _cache_block(self) -> int:
+        if self._block_size is None:
+            facts = await self.facts()
+            self._block_size = int(facts.get("block_size") or 0)
+        return self._block_size
+
+    async def _control(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            return await self._http.request(method, path, **options)
+        except httpx.HTTPError as error:
+            raise EngineDied(f"{path} does not answer: {_name(error)}") from error
+
+    async def _complete(self, body: dict[str, Any]) -> Any:
+        """The parsed answer; Failed with the engine's words, EngineDied when it is gone."""
+        timeout = httpx.Timeout(self._request_timeout, connect=CONTROL_TIMEOUT)
+        try:
+            answer = await self._http.post(COMPLETIONS, json=body, timeout=timeout)
+        except httpx.ReadTimeout:
+            raise Failed(f"timeout: no answer within {self._request_timeout:g} s") from None
+        except httpx.HTTPError as error:
+            await self._require_life(_name(error))
+            raise Failed(f"the connection broke: {_name(error)}") from error
+        if answer.is_server_error:
+            await self._require_life(_quote(answer))
+        if not answer.is_success:
+            raise Failed(_quote(answer))
+        try:
+            return json.loads(answer.content)
+        except ValueError as error:
+            raise Failed(f"an answer that is no JSON: {answer.text[:300]!r}") from error
+
+    async def _require_life(self, words: str) -> None:
+        if not await self.healthy():
+            raise EngineDied(f"the engine stopped answering: {words}")
+
+
+def _body(
+    token_ids: tuple[int, ...] | list[int], sampling: Sampling, max_tokens: int, salt: str
+) -> dict[str, Any]:
+    """A request with every sampling field in it: what is left out, vLLM may take elsewhere."""
+    body: dict[str, Any] = {
+        "model": MODEL_NAME,
+        "prompt": list(token_ids),
+        "max_tokens": max_tokens,
+        "n": 1,
+        "stream": False,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "repetition_penalty": sampling.repetition_penalty,
+        "seed": sampling.seed,
+        "ignore_eos": sampling.ignore_eos,
+        "stop_token_ids": list(sampling.stop_token_ids),
+        "return_token_ids": True,
+        "return_tokens_as_token_ids": True,
+    }
+    if sampling.allowed_token_ids:
+        body["allowed_token_ids"] = list(sampling.allowed_token_ids)
+    if salt:
+        body["cache_salt"] = salt
+    return body
+
+
+def _without_forced(row: answers.Row, body: dict[str, Any], token: int) -> answers.Row:
+    """A forced output is listed besides the best 20 and would be taken for the last of them."""
+    forced = body.get("allowed_token_ids", ())
+    if len(row) <= TOP_LOGPROBS:
+        return row
+    return {key: value for key, value in row.items() if key == token or key not in forced}
+
+
+def _check_single(score: ScoreRequest) -> None:
+    if score.start != len(score.token_ids) - 1 or score.start < 1:
+        raise Failed(f"{score.evaluation} values the last token only, not from {score.start} on")
+
+
+def _score(score: ScoreRequest, values: list[Valuation], *, rows: int) -> Score:
+    return Score(
+        request=score.id,
+        evaluation=score.evaluation,
+        start=score.start,
+        token_logprobs=np.asarray([value.token for value in values], np.float32),
+        best_logprobs=np.asarray([value.best for value in values], np.float32),
+        best_ids=np.asarray([value.best_id for value in values], np.int32),
+        rows=rows,
+        bounded=any(value.bounded for value in values),
+    )
+
+
+def _quote(answer: httpx.Response) -> str:
+    """`HTTP 400: <the engine's words>`."""
+    try:
+        words = answer.json()["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        words = answer.text[:500]
+    return f"HTTP {answer.status_code}: {words}"
+
+
+def _name(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": ")
