@@ -6,6 +6,8 @@ sweep         SweepInfo, new_sweep, find_sweep, list_sweeps
 store         Store: one sweep's results folder, the truth
 naming, grid  how cells are called and laid out where people read them
 summary       summary.json and summary.md
+tracking      Tracking: MLflow (runs, artifacts: what is logged; masking: what never is)
+display       Display: what a terminal or a job log shows
 """
 
 from matrixrun.record.observations import (
@@ -25,11 +27,13 @@ from matrixrun.record.sweep import (
     new_sweep,
     utc_now,
 )
+from matrixrun.record.tracking import Tracking
 
 __all__ = [
     "Store",
     "SweepInfo",
     "SweepState",
+    "Tracking",
     "decode_observations",
     "decode_scores",
     "encode_observations",

@@ -52,7 +52,7 @@ class Reader:
 
     @functools.cache  # noqa: B019 (a reader lives as long as one judgement)
     def _prompts(self, model: str) -> dict[str, tuple[int, ...]]:
-        return {r.id: r.token_ids for r in self._store.workload(model).requests}
+        return {p.id: p.token_ids for p in self._store.workload(model).prompts}
 
 
 def _kept(read: Callable[[PassRecord], list[Any]]) -> Callable[[str, PassRecord], tuple[Any, ...]]:

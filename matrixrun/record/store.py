@@ -149,6 +149,10 @@ class Store:
         lines = b",\n  ".join(msgspec.json.encode(prompt) for prompt in prompts)
         write_bytes(self._workload_path(target), head + b',\n "prompts": [\n  ' + lines + b"]}\n")
 
+    def has_workload(self, target: str) -> bool:
+        """Whether a workload is kept for this target."""
+        return self._workload_path(target).exists()
+
     def workload(self, target: str) -> Workload:
         """What was sent to a target, checked against its sha256."""
         path = self._workload_path(target)

@@ -35,11 +35,18 @@ def _cell(result: CellResult) -> dict[str, Any]:
 
 
 def summary_markdown(
-    results: Sequence[CellResult], sweep: str, exit_code: int, *, pending: Sequence[str] = ()
+    results: Sequence[CellResult],
+    sweep: str,
+    exit_code: int | None,
+    *,
+    pending: Sequence[str] = (),
 ) -> str:
-    """The content of summary.md: the matrix of verdicts and the findings in words."""
+    """The content of summary.md: the matrix of verdicts and the findings in words.
+
+    `exit_code` is None while the sweep runs."""
     lines = [f"# {sweep}", "", counted(results, pending), ""]
-    lines += [f"Exit code {exit_code}: {EXIT_CODES.get(exit_code, 'unknown')}.", ""]
+    if exit_code is not None:
+        lines += [f"Exit code {exit_code}: {EXIT_CODES.get(exit_code, 'unknown')}.", ""]
     if results:
         lines += [*_table(lay_out(results)), ""]
     if any(result.expected for result in results):

@@ -48,6 +48,11 @@ def utc_now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def parse_utc(text: str) -> datetime:
+    """The time that `utc_now` wrote."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+
+
 def new_sweep(
     matrix_name: str, matrix_text: str, *, matrix_file: str = "", store_text: bool = True
 ) -> SweepInfo:
