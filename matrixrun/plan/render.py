@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import textwrap
@@ -11,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from matrixrun.evidence.launches import Launch
+from matrixrun.evidence.launches import ArmConfig, Command, Launch
 from matrixrun.plan.secrets import mask
 from matrixrun.plan.types import Plan
 
@@ -39,7 +40,7 @@ def _launch_json(launch: Launch) -> dict[str, Any]:
         "role": launch.role.value,
         "fingerprint": launch.fingerprint,
         "cells": list(launch.cells),
-        "command": command_line(launch),
+        "command": _typed(shown, launch.config),
         "argv": list(shown.argv),
         "env": dict(shown.env),
         "recipe": msgspec.to_builtins(launch.config.recipe),
@@ -56,18 +57,27 @@ def command_line(launch: Launch) -> str:
 
     `$PYTHON`, `$HOST`, `$PORT` and `$KEY` are known only where the process starts.
     """
-    shown = mask(launch.command)
-    names = {"$TARGET": launch.config.target.path}
-    if launch.config.draft is not None:
-        names["$DRAFT"] = launch.config.draft.path
+    return _typed(mask(launch.command), launch.config)
+
+
+def _typed(shown: Command, config: ArmConfig) -> str:
+    names = {"$TARGET": config.target.path}
+    if config.draft is not None:
+        names["$DRAFT"] = config.draft.path
 
     def word(text: str) -> str:
+        if "$" not in text:
+            return _quoted(text)
         for placeholder, path in names.items():
             text = text.replace(placeholder, path)
-        return text if _PLACEHOLDER.fullmatch(text) else shlex.quote(text)
+        return text if _PLACEHOLDER.fullmatch(text) else _quoted(text)
 
     variables = [f"{name}={word(value)}" for name, value in sorted(shown.env.items())]
     return " ".join([*variables, *map(word, shown.argv)])
+
+
+# Thousands of launches share a few dozen words.
+_quoted = functools.lru_cache(maxsize=4096)(shlex.quote)
 
 
 def render_text(plan: Plan) -> str:
@@ -140,10 +150,9 @@ def _launches(plan: Plan) -> str:
     for launch in plan.launches:
         gang = launch.gang
         holds = f"{gang.accelerators} x {gang.accelerator}, " if gang.accelerators else ""
-        rows.append(
-            f"  {launch.id}: {_count(len(launch.cells), 'cell')}, {holds}{gang.cpus:g} cores, "
-            f"about {duration(launch.seconds)}"
-        )
+        holds += _count(gang.cpus, "core")
+        serves = _count(len(launch.cells), "cell")
+        rows.append(f"  {launch.id}: {serves}, {holds}, about {duration(launch.seconds)}")
         rows.append(f"    {command_line(launch)}")
     return "\n".join(rows)
 
@@ -155,6 +164,6 @@ def _section(title: str, rows: Iterable[str]) -> str:
     return "\n".join([title, *wrapped])
 
 
-def _count(number: int, word: str) -> str:
+def _count(number: float, word: str) -> str:
     plural = word + ("es" if word.endswith("ch") else "s")
-    return f"{number} {word if number == 1 else plural}"
+    return f"{number:g} {word if number == 1 else plural}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from matrixrun.evidence.launches import Command
@@ -18,24 +19,36 @@ def mask(command: Command) -> Command:
     """Return `command` with the values of variables and flags that are named like secrets masked,
     and credentials in URLs too. Placeholders stay."""
     argv: list[str] = []
+    names_secret = False
     for item in command.argv:
-        name, equals, value = item.partition("=")
-        if equals and name.startswith("-") and _NAME.search(name):
-            argv.append(f"{name}={_masked(value)}")
-        elif argv and argv[-1].startswith("-") and _NAME.search(argv[-1]):
-            argv.append(item if item.startswith("-") else _masked(item))
-        else:
-            argv.append(_in_urls(item))
+        is_value = names_secret and not item.startswith("-")
+        argv.append(_masked(item) if is_value else _shown(item))
+        names_secret = _is_secret_flag(item)
     env = {
-        name: _masked(value) if _NAME.search(name) else _in_urls(value)
+        name: _masked(value) if _is_secret(name) else _shown(value)
         for name, value in command.env.items()
     }
     return Command(argv=tuple(argv), env=env)
 
 
+# Thousands of launches share a few dozen words, hence the caches.
+@functools.lru_cache(maxsize=4096)
+def _is_secret(name: str) -> bool:
+    return _NAME.search(name) is not None
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_secret_flag(item: str) -> bool:
+    return item.startswith("-") and _is_secret(item)
+
+
+@functools.lru_cache(maxsize=4096)
+def _shown(item: str) -> str:
+    name, equals, value = item.partition("=")
+    if equals and _is_secret_flag(name):
+        return f"{name}={_masked(value)}"
+    return _IN_URL.sub(rf"\g<1>{MASK}@", item)
+
+
 def _masked(value: str) -> str:
     return value if _PLACEHOLDER.fullmatch(value) else MASK
-
-
-def _in_urls(value: str) -> str:
-    return _IN_URL.sub(rf"\g<1>{MASK}@", value)

@@ -6,6 +6,7 @@ draft lengths and batch sizes of a target configuration therefore meet the same 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from matrixrun.plan.arms import (
     recipe_of,
     speculation_of,
 )
+from matrixrun.plan.secrets import mask
 from matrixrun.plan.types import PlannedPair
 
 LAUNCH_AXES = tuple(axis for axis in AXES if axis.name not in CLIENT_AXES)
@@ -116,6 +118,8 @@ class _Arms:
         self._matrix = matrix
         self._limits = limits_by_engine_and_model(matrix, cells)
         self._recipes = {name: recipe_of(spec) for name, spec in matrix.engines.items()}
+        # Paths count as the file writes them, so that another folder is no other launch.
+        self._portable = functools.cache(lambda value: portable(msgspec.to_builtins(value), matrix))
         self._known: dict[tuple[object, ...], _ArmOf] = {}
 
     def get(self, cell: Cell, arm: Arm) -> _ArmOf:
@@ -142,13 +146,13 @@ class _Arms:
         command = None if refusal is not None else engine.command(config)
         settings = {
             "kind": config.kind,
-            "command": command,
-            "recipe": config.recipe,
-            "target": config.target,
-            "draft": config.draft,
+            # A new token or key is no new launch.
+            "command": None if command is None else mask(command),
+            "recipe": self._portable(config.recipe),
+            "target": self._portable(config.target),
+            "draft": self._portable(config.draft),
             "gang": gang,
         }
-        plain = portable(msgspec.to_builtins(settings), self._matrix)
         roles = [role for role in Role if role.arm is arm]
         return _ArmOf(
             config=config,
@@ -156,7 +160,7 @@ class _Arms:
             command=command,
             gang=gang,
             label=_label(cell, arm),
-            fingerprints={role: fingerprint({"role": role, **plain}) for role in roles},
+            fingerprints={role: fingerprint({"role": role, **settings}) for role in roles},
         )
 
 
