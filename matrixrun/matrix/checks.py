@@ -46,7 +46,7 @@ def check_files(matrix: Matrix, *, file: str) -> None:
         remedy = "write a path relative to the matrix file's folder"
         problems.append(Problem(("workload", "path"), f"there is no file {workload}", remedy))
     for name, engine in matrix.engines.items():
-        if engine.overlay is not None and not Path(engine.overlay).is_dir():
+        if engine.overlay in matrix.source.written and not Path(engine.overlay).is_dir():
             remedy = "write a path relative to the matrix file's folder"
             message = f"there is no folder {engine.overlay}"
             problems.append(Problem(("engines", name, "overlay"), message, remedy))

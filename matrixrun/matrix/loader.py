@@ -62,4 +62,5 @@ def _read(path: Path) -> str:
 def _digests(matrix: Matrix) -> dict[str, str]:
     """sha256 of the files whose content determines results: own prompts and engine overlays."""
     paths = [matrix.workload.path, *(engine.overlay for engine in matrix.engines.values())]
-    return {path: content_digest(Path(path)) for path in paths if path is not None}
+    written = matrix.source.written
+    return {path: content_digest(Path(path)) for path in paths if path in written}

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from pydantic import ValidationInfo
 
+BUILTIN = "builtin:"
+
 
 @dataclass(frozen=True)
 class Folder:
@@ -30,8 +32,10 @@ class Folder:
 
 
 def file_path(text: str, info: ValidationInfo) -> str:
-    """Resolve a value that is always a file or folder."""
-    return info.context.resolve(text) if isinstance(info.context, Folder) else text
+    """Resolve a value that is a file or folder, unless it names one of ours (`builtin:name`)."""
+    if not isinstance(info.context, Folder) or text.startswith(BUILTIN):
+        return text
+    return info.context.resolve(text)
 
 
 def dotted_path(text: str, info: ValidationInfo) -> str:
