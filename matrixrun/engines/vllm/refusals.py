@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from matrixrun.engines import flags
-from matrixrun.engines.vllm.command import ALIASES
+from matrixrun.engines import flags, tracebacks
+from matrixrun.engines.tracebacks import Raised
+from matrixrun.engines.vllm.command import ALIASES, OBSERVATION_FLAGS
 from matrixrun.evidence.launches import ArmConfig
 
 _LOSSY_METHODS = {
@@ -18,6 +19,20 @@ _LOSSY_METHODS = {
     "relaxed": "it accepts draft tokens outside the target's own choice",
 }
 _LOSSY_PREFIXES = ("synthetic_", "typical_", "relaxed_", "posterior_", "use_relaxed_")
+
+_TAG = re.compile(
+    r"(?:\((?P<process>[^)]*pid=\d+)\) ?)?"
+    r"(?:(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\] ?)?"
+)
+_USAGE = re.compile(r"^\S*(?:main|vllm|serve)\S*(?: serve)?: error: (?P<words>.+)$")
+_PASSED_ON = re.compile(r"See (?:root cause|stack trace)|initialization failed")
+_TYPES = frozenset({"ValueError", "NotImplementedError", "ImportError"})
+_LOADING = re.compile(r"/model_loader/|/models/utils\.py$|/kv_cache_utils\.py$")
+_NO_REFUSAL = re.compile(
+    r"\bmemory\b|Assertion failed|failed to be inspected|"
+    r"Invalid repository ID|Repository Not Found|local (?:folder|directory)|offline mode",
+    re.IGNORECASE,
+)
 
 
 def refuse(config: ArmConfig) -> str | None:
@@ -66,4 +81,48 @@ def _lossy(settings: Mapping[str, Any]) -> str | None:
 
 
 def recognise(log: str) -> str | None:
+    """vLLM's own words when it ended on purpose, see Engine.recognise_refusal.
+
+    A refusal is a message of its argument parser, or an exception of validation that vLLM's own
+    code raised on purpose. The first exception of a log is the cause, those after it pass it on.
+    Crashes, lack of memory and checkpoints that cannot be read are none.
+    """
+    lines = [_split(line) for line in log.splitlines()]
+    for _, line in lines:
+        usage = _USAGE.search(line)
+        if usage:
+            return None if _only_ours(usage["words"]) else usage["words"]
+    for exception in tracebacks.raised(lines):
+        if not _PASSED_ON.search(exception.message):
+            return _words(exception) if _on_purpose(exception) else None
     return None
+
+
+def _split(line: str) -> tuple[str, str]:
+    tagged = _TAG.match(line)
+    if tagged is None:
+        return "", line
+    return tagged["process"] or "", line[tagged.end() :]
+
+
+def _only_ours(words: str) -> bool:
+    """An older vLLM that does not know the flags we observe with: nobody's setting was refused."""
+    named = {flags.canonical(word, ALIASES) for word in words.split() if word.startswith("--")}
+    return "unrecognized arguments" in words and bool(named) and named <= OBSERVATION_FLAGS
+
+
+def _on_purpose(exception: Raised) -> bool:
+    if _NO_REFUSAL.search(exception.message):
+        return False
+    if exception.type.endswith("ValidationError"):
+        return True
+    own = "/vllm/" in exception.path and exception.source.startswith("raise ")
+    if exception.type == "TypeError":
+        return own and exception.path.endswith("/cli_args.py")
+    return own and exception.type in _TYPES and not _LOADING.search(exception.path)
+
+
+def _words(exception: Raised) -> str:
+    """The message; of pydantic's many lines only what the validator itself said."""
+    said = re.findall(r"(?:Value error, )(.+?)(?: \[type=|$)", exception.message, re.MULTILINE)
+    return "; ".join(said) if said else exception.message
