@@ -7,9 +7,10 @@ store         Store: one sweep's results folder, the truth
 naming, grid  how cells are called and laid out where people read them
 summary       summary.json and summary.md
 tracking      Tracking: MLflow (runs, artifacts: what is logged; masking: what never is)
-display       Display: what a terminal or a job log shows
+display       Display, choose: what a terminal or a job log shows (closing: its end)
 """
 
+from matrixrun.record.display import Display, SweepHead, choose
 from matrixrun.record.observations import (
     decode_observations,
     decode_scores,
@@ -30,10 +31,13 @@ from matrixrun.record.sweep import (
 from matrixrun.record.tracking import Tracking
 
 __all__ = [
+    "Display",
     "Store",
+    "SweepHead",
     "SweepInfo",
     "SweepState",
     "Tracking",
+    "choose",
     "decode_observations",
     "decode_scores",
     "encode_observations",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from matrixrun.evidence.cells import Cell
+from matrixrun.evidence.cells import AxisValue, Cell
 from matrixrun.evidence.verdicts import CellResult, Verdict
-from matrixrun.record.naming import CLIENT_AXES, labels, varying
+from matrixrun.record.naming import CLIENT_AXES, label, labels, varying
 
 # Verdicts by how much they say against shipping; each has a sign besides its colour.
 ORDER = (
@@ -42,6 +42,20 @@ class Grid:
         words = [_words(row[1][column]) for row in self.rows]
         return max(map(len, [*self.columns[column].split(" "), *words]))
 
+    def split(self, width: int, *, gap: int = 2) -> list[list[int]]:
+        """Columns in groups that fit into `width` characters beside the rows' labels."""
+        label = max([len(self.constant), *(len(row) for row, _ in self.rows)], default=0)
+        groups: list[list[int]] = []
+        left = 0
+        for column in range(len(self.columns)):
+            needed = self.width(column) + gap
+            if not groups or needed > left:
+                groups.append([])
+                left = width - label
+            groups[-1].append(column)
+            left -= needed
+        return groups
+
 
 def verdict_words(result: CellResult) -> str:
     """A verdict as it stands in a table: sign, word, `*` where the matrix file expects it."""
@@ -62,16 +76,43 @@ def lay_out(results: Sequence[CellResult], *, across: Sequence[str] | None = Non
     across_axes = [axis for axis in differing if axis in across]
     table: dict[str, dict[str, CellResult]] = {}
     columns: dict[str, None] = {}
-    for result in results:
+    for result in _in_order(results, across_axes):
+        columns[labels(result.cell.axes, across_axes) or "verdict"] = None
+    for result in _in_order(results, down_axes):
         row = labels(result.cell.axes, down_axes) or ("default" if down_axes else "verdict")
         column = labels(result.cell.axes, across_axes) or "verdict"
-        columns[column] = None
         table.setdefault(row, {})[column] = result
     return Grid(
         constant=_constant(cells, differing),
         columns=tuple(columns),
         rows=tuple((row, tuple(by.get(c) for c in columns)) for row, by in table.items()),
     )
+
+
+def _in_order(results: Sequence[CellResult], axes: Sequence[str]) -> list[CellResult]:
+    """Sorted by these axes: numbers by size, everything else in the order of appearance."""
+    seen: dict[str, int] = {}
+    for result in results:
+        for axis in axes:
+            seen.setdefault(label(axis, result.cell.axes[axis]), len(seen))
+
+    def rank(result: CellResult) -> list[float]:
+        values = [(axis, result.cell.axes[axis]) for axis in axes]
+        return [_number(value, seen[label(axis, value)]) for axis, value in values]
+
+    return sorted(results, key=rank)
+
+
+def _number(value: AxisValue, otherwise: int) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    return otherwise
+
+
+def fit(results: Sequence[CellResult], width: int) -> Grid:
+    """The layout that takes the fewest lines at this width: speculation across, or down."""
+    layouts = [lay_out(results), lay_out(results, across=CLIENT_AXES)]
+    return min(layouts, key=lambda grid: len(grid.rows) * len(grid.split(width)))
 
 
 def _constant(cells: Sequence[Cell], differing: Sequence[str]) -> str:
