@@ -1,0 +1,36 @@
+"""The judge: evidence of a sweep in, verdicts out. Pure: no I/O, no Ray, no HTTP.
+
+sweep        judge_sweep: every cell by every witness, then Holm over the sweep
+verdict      assemble: the precedence of verdicts; exit_code
+settings     JudgeSettings: the claim, the budgets, what is expected
+case         CellObservations, and a cell's arms laid side by side
+ceiling      the largest regret that rounding explains: floor of the arithmetic, learned tail
+suspicions   tokens beyond the ceiling, and what re-scoring says of them
+examination  a case with its ceiling and suspicions: what a witness is given
+testimony    what a witness returns
+witnesses/   one file a witness
+invariance   acceptance over batch size, caching and topology
+patterns     loops, empty answers, stop tokens
+steps        verification steps, and the engine's counters of them
+power        how many requests show which fault
+statistics   sign flips, Holm, tails, clustered intervals
+"""
+
+from matrixrun.judge.case import CellObservations
+from matrixrun.judge.power import required_requests, visible_fault_rate
+from matrixrun.judge.settings import Expectation, ExpectedVerdict, JudgeSettings, settings_for
+from matrixrun.judge.sweep import Judgement, judge_sweep
+from matrixrun.judge.verdict import exit_code
+
+__all__ = [
+    "CellObservations",
+    "Expectation",
+    "ExpectedVerdict",
+    "JudgeSettings",
+    "Judgement",
+    "exit_code",
+    "judge_sweep",
+    "required_requests",
+    "settings_for",
+    "visible_fault_rate",
+]

@@ -1,0 +1,70 @@
+"""What degenerate answers look like: loops, empty answers, answers past their end."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matrixrun.judge.case import Answers
+
+# Public reports: runs of one id (vllm#53180), periods up to 16 repeated 8 times and more
+# (vllm-ascend#14686), empty answers that finish with `stop` (vllm#45060).
+LONGEST_PERIOD = 16
+LEAST_REPEATS = 8
+# A stop token is recognised by ending this many answers and standing inside none.
+LEAST_STOPS = 2
+MOST_UNDEFINED = 0.9
+
+Flags = NDArray[np.bool_]
+
+
+def cycling(answers: Answers, *, longest_period: int = LONGEST_PERIOD) -> Flags:
+    """Return whether each answer [requests] repeats a cycle of at most `longest_period` tokens
+    at least 8 times in a row."""
+    found = np.zeros(answers.lengths.size, dtype=bool)
+    tokens, owner = answers.token_ids, answers.owner
+    for period in range(1, longest_period + 1):
+        if tokens.size < period * LEAST_REPEATS:
+            break
+        same = (tokens[period:] == tokens[:-period]) & (owner[period:] == owner[:-period])
+        breaks = np.flatnonzero(np.concatenate([[True], ~same, [True]]))
+        long_runs = np.flatnonzero(np.diff(breaks) - 1 >= period * (LEAST_REPEATS - 1))
+        found[owner[breaks[long_runs]]] = True
+    return found
+
+
+def empty(answers: Answers) -> Flags:
+    """Return whether each answer [requests] has no token though the request did not fail."""
+    result: Flags = (answers.lengths == 0) & ~answers.failed
+    return result
+
+
+def undefined(answers: Answers) -> Flags:
+    """Return whether each answer [requests] holds a NaN among logprobs that are given elsewhere.
+
+    An arm that gives none, or leaves one out in most answers, has no NaN: it has no logprobs there.
+    """
+    missing = np.isnan(answers.logprobs)
+    flags: Flags = np.bincount(answers.owner, weights=missing, minlength=answers.lengths.size) > 0
+    return flags & (flags.mean() <= MOST_UNDEFINED) if flags.size else flags
+
+
+def finished_by(answers: Answers, reason: str) -> Flags:
+    """Return whether each answer's finish reason is `reason` [requests]."""
+    return np.array([one.finish_reason == reason for one in answers.observations], dtype=bool)
+
+
+def stop_tokens(*arms: Answers) -> frozenset[int]:
+    """Return the tokens that end answers of these arms and stand inside none: the stop tokens,
+    where the engine returns them."""
+    ends: dict[int, int] = {}
+    inside: set[int] = set()
+    for answers in arms:
+        inner = answers.position < answers.lengths[answers.owner] - 1
+        inside.update(int(token) for token in np.unique(answers.token_ids[inner]))
+        stopped = finished_by(answers, "stop") & (answers.lengths > 0)
+        for token in answers.token_ids[answers.offsets[1:][stopped] - 1]:
+            ends[int(token)] = ends.get(int(token), 0) + 1
+    return frozenset(
+        token for token, count in ends.items() if count >= LEAST_STOPS and token not in inside
+    )

@@ -1,0 +1,101 @@
+"""Verification steps of an arm, and the engine's own counters of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matrixrun.evidence.cells import Speculation
+from matrixrun.judge.case import Case
+
+# Of steps that offered a draft, so many must have offered a whole one; where fewer did, the method
+# varies its drafts' length and shorter ones are used too.
+LEAST_WHOLE_SHARE = 0.3
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The on arm's verification steps in one row [S]: draft tokens `accepted` and `drafted`, the
+    request's index `owner`, and `last`, whether it is its request's last step (which the output
+    limit may have cut). `given` is False where the engine gives no per-step data."""
+
+    accepted: NDArray[np.int64]
+    drafted: NDArray[np.int64]
+    owner: NDArray[np.int64]
+    last: NDArray[np.bool_]
+    given: bool
+
+    @property
+    def verified(self) -> NDArray[np.bool_]:
+        """Steps that had a draft to verify [S]."""
+        return self.drafted > 0
+
+    def used(self, draft_length: int) -> NDArray[np.bool_]:
+        """Return the steps [S] from which acceptance is computed: not a request's last, and with
+        whole drafts only, unless the method's drafts vary in length."""
+        counted = self.verified & ~self.last
+        whole = counted & (self.drafted >= draft_length)
+        return whole if whole.sum() >= LEAST_WHOLE_SHARE * counted.sum() else counted
+
+
+def steps_of(case: Case) -> Steps:
+    """Return the on arm's verification steps over the case's requests."""
+    answers = case.on.observations
+    lengths = np.array([answer.drafted.size for answer in answers], dtype=np.int64)
+    ends = np.cumsum(lengths)
+    last = np.zeros(int(lengths.sum()), dtype=bool)
+    last[ends[lengths > 0] - 1] = True
+    return Steps(
+        accepted=_joined([answer.accepted for answer in answers]),
+        drafted=_joined([answer.drafted for answer in answers]),
+        owner=np.repeat(np.arange(lengths.size), lengths),
+        last=last,
+        given=bool(lengths.sum() > 0),
+    )
+
+
+def draft_length(case: Case, steps: Steps) -> int:
+    """Return k, the draft tokens a step: the cell's own, or the longest draft seen."""
+    speculation = case.cell.axes.get("speculation")
+    if isinstance(speculation, Speculation) and speculation.num_speculative_tokens:
+        return speculation.num_speculative_tokens
+    return int(steps.drafted.max()) if steps.drafted.size else 0
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What the engine counted over the on arm's pass; None where it has no such counter."""
+
+    drafts: float | None
+    draft_tokens: float | None
+    accepted_tokens: float | None
+
+
+def counters_of(case: Case) -> Counters:
+    """Return the growth of the engine's counters over the on arm's pass, or over the launch."""
+    evidence = case.observed.evidence
+    record, outcome = evidence.records.get("on"), evidence.outcomes.get("on")
+    before, after = {}, {}
+    if record is not None and record.counters_after:
+        before, after = record.counters_before, record.counters_after
+    elif outcome is not None:
+        before, after = outcome.counters_before, outcome.counters_after
+    return Counters(
+        drafts=_growth(before, after, "num_drafts"),
+        draft_tokens=_growth(before, after, "num_draft_tokens"),
+        accepted_tokens=_growth(before, after, "num_accepted_tokens"),
+    )
+
+
+def _growth(before: dict[str, float], after: dict[str, float], name: str) -> float | None:
+    """Return the growth of all counters whose name ends in `name`, whatever their labels."""
+    found = [key for key in after if key.split("{")[0].removesuffix("_total").endswith(name)]
+    if not found:
+        return None
+    return sum(after[key] - before.get(key, 0.0) for key in found)
+
+
+def _joined(arrays: list[NDArray[np.int32]]) -> NDArray[np.int64]:
+    return np.concatenate([np.zeros(0, np.int64), *arrays]).astype(np.int64)

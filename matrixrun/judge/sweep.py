@@ -1,0 +1,104 @@
+"""Judging a sweep: every cell by every witness, then what only the sweep can decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matrixrun.evidence.requests import ScoreRequest
+from matrixrun.evidence.verdicts import CellResult, Finding, Want
+from matrixrun.judge.case import Case, CellObservations, build_case
+from matrixrun.judge.examination import examine
+from matrixrun.judge.invariance import acceptance_notices
+from matrixrun.judge.settings import JudgeSettings
+from matrixrun.judge.statistics import Ratio, holm
+from matrixrun.judge.steps import steps_of
+from matrixrun.judge.testimony import Testimony
+from matrixrun.judge.verdict import assemble
+from matrixrun.judge.witnesses import RATE_TESTS, WITNESSES, examine_outcomes
+from matrixrun.judge.witnesses.acceptance import LENGTH, acceptance_ratios
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Results in the order of the cells given, and the evidence wanted before they are final."""
+
+    results: tuple[CellResult, ...]
+    wants: tuple[Want, ...]
+
+
+def judge_sweep(
+    cells: Sequence[CellObservations], settings: JudgeSettings, *, final: bool = False
+) -> Judgement:
+    """Return the verdicts of a sweep's cells, and the re-scorings that could still change them.
+
+    While `wants` is not empty the results are provisional; called again with the answers among
+    `confirmations` they are final. `final` says that no more evidence can be had: nothing is
+    asked, and what is not settled is INCONCLUSIVE. Pure: the same evidence gives the same bytes,
+    in whatever order requests and cells come.
+    """
+    heard = [_hear(observed, settings, len(cells)) for observed in cells]
+    told = _stand([testimony for testimony, _ in heard], settings.alpha)
+    lengths = {
+        observed.cell.id: ratio
+        for observed, (_, ratio) in zip(cells, heard, strict=True)
+        if ratio is not None
+    }
+    notices = acceptance_notices([observed.cell for observed in cells], lengths)
+    results = tuple(
+        assemble(
+            observed.cell,
+            testimony + Testimony(findings=notices.get(observed.cell.id, ())),
+            settings,
+        )
+        for observed, testimony in zip(cells, told, strict=True)
+    )
+    wants = () if final else tuple(
+        Want(cell=observed.cell.id, scores=scores)
+        for observed, testimony in zip(cells, told, strict=True)
+        if (scores := _once(testimony.wants))
+    )  # fmt: skip
+    return Judgement(results, wants)
+
+
+def _hear(
+    observed: CellObservations, settings: JudgeSettings, sweep_cells: int
+) -> tuple[Testimony, Ratio | None]:
+    """Return all testimony on one cell, and its mean acceptance length if it has one."""
+    told = examine_outcomes(observed.evidence)
+    if told.objections:
+        return told, None
+    case = build_case(observed, settings, sweep_cells)
+    examination = examine(case)
+    for witness in WITNESSES if case.requests else WITNESSES[:1]:
+        told += witness.examine(examination)
+    return told, _acceptance_length(case)
+
+
+def _acceptance_length(case: Case) -> Ratio | None:
+    return acceptance_ratios(case, steps_of(case), 1.0 - case.settings.alpha).get(LENGTH)
+
+
+def _stand(told: list[Testimony], alpha: float) -> list[Testimony]:
+    """Return the testimonies with their rate tests turned into findings, over the whole sweep.
+
+    A cell's p-value is its smallest times the number of tests it may bring (Bonferroni); Holm
+    corrects it over the cells, so that the sweep's chance of one false rate finding is `alpha`.
+    """
+    tested = [index for index, one in enumerate(told) if one.rates]
+    smallest = [min(rate.p_value for rate in told[index].rates) for index in tested]
+    adjusted = holm([min(1.0, RATE_TESTS * p_value) for p_value in smallest])
+    result = list(told)
+    for index, least, p_value in zip(tested, smallest, adjusted, strict=True):
+        metrics = {"rates/p_value": min(1.0, RATE_TESTS * least), "rates/p_adjusted": p_value}
+        findings: tuple[Finding, ...] = ()
+        if p_value <= alpha:
+            # Of a cell that stands, every test is told whose own p-value would have made it stand.
+            limit = least * alpha / p_value if p_value > 0 else 0.0
+            findings = tuple(r.finding for r in told[index].rates if r.p_value <= limit)
+        result[index] = told[index] + Testimony(findings=findings, metrics=metrics)
+    return result
+
+
+def _once(scores: tuple[ScoreRequest, ...]) -> tuple[ScoreRequest, ...]:
+    return tuple({score.id: score for score in scores}.values())

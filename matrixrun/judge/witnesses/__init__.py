@@ -1,0 +1,68 @@
+"""Witnesses: each looks at one cell and says what it sees. One file a witness, one line here.
+
+outcomes      what became of the launches (looks at outcomes alone)
+baseline      whether the off arms are sound, judged first and absolutely
+hardware      whether the arms ran on the same kind of machine
+answers       events: failed requests, NaN, nothing, past the end, limits missed
+unexplained   emitted tokens that no off evaluation accounts for
+equality      exact match, first forks and their gaps
+regret        what all emitted tokens cost the target, against the control
+degeneration  loops, against the control
+drift         logprobs of the same tokens, against the control
+activity      whether the on arm speculated
+acceptance    what the target takes of the drafts
+coverage      rejections at each draft position
+power         whether enough was observed for the claim
+performance   speed and reuse, as figures
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from matrixrun.judge.examination import Examination
+from matrixrun.judge.testimony import Testimony
+from matrixrun.judge.witnesses import degeneration, drift, regret
+from matrixrun.judge.witnesses.acceptance import examine_acceptance
+from matrixrun.judge.witnesses.activity import examine_activity
+from matrixrun.judge.witnesses.answers import examine_answers
+from matrixrun.judge.witnesses.baseline import examine_baseline
+from matrixrun.judge.witnesses.coverage import examine_coverage
+from matrixrun.judge.witnesses.equality import examine_equality
+from matrixrun.judge.witnesses.hardware import examine_hardware
+from matrixrun.judge.witnesses.outcomes import examine_outcomes
+from matrixrun.judge.witnesses.performance import examine_performance
+from matrixrun.judge.witnesses.power import examine_power
+from matrixrun.judge.witnesses.unexplained import examine_unexplained
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A witness: `examine` looks at a cell whose launches served; `rate_tests` is the number of
+    tests it may bring, fixed beforehand, since a cell's p-value pays for every one of them."""
+
+    name: str
+    examine: Callable[[Examination], Testimony]
+    rate_tests: int = 0
+
+
+WITNESSES = (
+    Witness("baseline", examine_baseline),
+    Witness("hardware", examine_hardware),
+    Witness("answers", examine_answers),
+    Witness("unexplained", examine_unexplained),
+    Witness("equality", examine_equality),
+    Witness("regret", regret.examine_regret, regret.RATE_TESTS),
+    Witness("degeneration", degeneration.examine_degeneration, degeneration.RATE_TESTS),
+    Witness("drift", drift.examine_drift, drift.RATE_TESTS),
+    Witness("activity", examine_activity),
+    Witness("acceptance", examine_acceptance),
+    Witness("coverage", examine_coverage),
+    Witness("power", examine_power),
+    Witness("performance", examine_performance),
+)
+
+RATE_TESTS = sum(witness.rate_tests for witness in WITNESSES)
+
+__all__ = ["RATE_TESTS", "WITNESSES", "Witness", "examine_outcomes"]

@@ -1,0 +1,62 @@
+"""activity: whether the on arm speculated at all, and for how much of its output."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from matrixrun.evidence.verdicts import Finding, Severity, Verdict
+from matrixrun.judge.examination import Examination
+from matrixrun.judge.steps import Counters, Steps, counters_of, steps_of
+from matrixrun.judge.testimony import Objection, Testimony
+
+
+def examine_activity(examination: Examination) -> Testimony:
+    """Return INACTIVE when nothing, or too little, was drafted; the share of tokens that came from
+    verification steps otherwise."""
+    case, least = examination.case, examination.settings.min_speculated_share
+    steps, counters = steps_of(case), counters_of(case)
+    tokens = int(case.on.lengths.sum())
+    drafted = _drafted(steps, counters)
+    if drafted is None:
+        return _inactive("nothing shows that the engine drafted: no steps and no counters", 0.0)
+    if drafted == 0:
+        return _inactive("the engine took the settings and never drafted a token", 0.0)
+    share = _share(steps, counters, case.on.lengths) if tokens else 0.0
+    metrics = {"acceptance/speculated_share": share, "acceptance/draft_tokens": drafted}
+    if share < least:
+        reason = f"{share:.1%} of tokens came from verification steps, fewer than {least:.0%}"
+        return _inactive(reason, share) + Testimony(metrics=metrics)
+    return Testimony(metrics=metrics)
+
+
+def _inactive(reason: str, share: float) -> Testimony:
+    finding = Finding(
+        kind="inactive", severity=Severity.NOTICE, text=reason, numbers={"speculated_share": share}
+    )
+    return Testimony((finding,), objections=(Objection(Verdict.INACTIVE, reason),))
+
+
+def _drafted(steps: Steps, counters: Counters) -> float | None:
+    """Return the draft tokens proposed: per-step data first, else the engine's counter."""
+    if steps.given and steps.drafted.any():
+        return float(steps.drafted.sum())
+    if counters.draft_tokens is not None:
+        return counters.draft_tokens
+    if counters.drafts is not None:
+        return counters.drafts
+    return 0.0 if steps.given else None
+
+
+def _share(steps: Steps, counters: Counters, lengths: np.ndarray) -> float:
+    """Return the share of emitted tokens that verification steps emitted (a step emits what it
+    accepts and one more; the last step of a request may be cut, so no more than there are)."""
+    if steps.given:
+        emitted = np.bincount(
+            steps.owner[steps.verified],
+            weights=steps.accepted[steps.verified] + 1,
+            minlength=lengths.size,
+        )
+        return float(np.minimum(emitted, lengths).sum() / lengths.sum())
+    if counters.drafts is None or counters.accepted_tokens is None:
+        return 1.0
+    return float(min(1.0, (counters.drafts + counters.accepted_tokens) / lengths.sum()))

@@ -1,0 +1,115 @@
+"""answers: events that need no statistics, seen in the on arm and never in the off arms."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from matrixrun.evidence.verdicts import Finding, Severity
+from matrixrun.judge import patterns
+from matrixrun.judge.case import Answers, Case
+from matrixrun.judge.examination import Examination
+from matrixrun.judge.patterns import Flags
+from matrixrun.judge.testimony import Testimony
+
+
+def examine_answers(examination: Examination) -> Testimony:
+    """Return a fault for each kind of broken answer that the on arm alone gave.
+
+    Failed requests on a live engine, NaN, empty answers, tokens after the end of the turn, stops
+    without a stop token, limits missed. Where an off arm shows the same kind it is the baseline's.
+    """
+    case = examination.case
+    arms = (case.on, case.off, case.null)
+    stops = patterns.stop_tokens(case.off, case.null)
+    kinds = {
+        "failed-request": [arm.failed for arm in arms],
+        "nan": [patterns.undefined(arm) for arm in arms],
+        "empty-output": [patterns.empty(arm) for arm in arms],
+        "past-the-end": [_past(arm, stops) for arm in arms],
+        "stopped-early": [_stopped_elsewhere(arm, stops) for arm in arms],
+        "length-limit": [_limit_missed(arm, case.off) for arm in arms],
+    }
+    told = Testimony()
+    for kind, (on, off, null) in kinds.items():
+        slug = kind.replace("-", "_")
+        told += Testimony(
+            metrics={f"answers/{slug}.on": float(on.sum()), f"answers/{slug}.off": float(off.sum())}
+        )
+        if on.any() and not off.any() and not null.any():
+            told += Testimony(findings=(_finding(examination, kind, on),))
+    return told + _finish_reasons(case)
+
+
+TEXTS = {
+    "failed-request": "failed on the on arm, which was alive",
+    "nan": "have NaN among the on arm's logprobs",
+    "empty-output": "were answered with nothing by the on arm",
+    "past-the-end": "go on after the end of the turn on the on arm",
+    "stopped-early": "stop on the on arm without a stop token",
+    "length-limit": "end at the output limit with another number of tokens than the off arm's",
+}
+
+
+def _finding(examination: Examination, kind: str, flags: Flags) -> Finding:
+    case = examination.case
+    places = np.flatnonzero(flags)
+    first = case.on.observations[places[0]]
+    named = ", ".join(case.requests[index] for index in places[: examination.settings.top_reasons])
+    text = f"{places.size} of {len(case.requests)} requests {TEXTS[kind]}, none of the off arms'"
+    text += f" (first: {named})"
+    if first.error:
+        text += f": {first.error.splitlines()[0]}"
+    numbers = {"requests": int(places.size), "first": first.request}
+    return Finding(kind=kind, severity=Severity.FAULT, text=text, numbers=numbers)
+
+
+def _past(answers: Answers, stops: frozenset[int]) -> Flags:
+    """Return whether each answer holds a stop token before its last token [requests]."""
+    inner = answers.position < answers.lengths[answers.owner] - 1
+    hit = inner & np.isin(answers.token_ids, list(stops))
+    flags: Flags = np.bincount(answers.owner, weights=hit, minlength=answers.lengths.size) > 0
+    return flags
+
+
+def _stopped_elsewhere(answers: Answers, stops: frozenset[int]) -> Flags:
+    """Return whether each answer finished with `stop` on another token than a stop token; none
+    where no stop tokens are known, as the engine may not return them."""
+    flags = patterns.finished_by(answers, "stop") & (answers.lengths > 0)
+    if not stops:
+        return np.zeros_like(flags)
+    last = np.full(flags.size, -1, dtype=np.int64)
+    last[flags] = answers.token_ids[answers.offsets[1:][flags] - 1]
+    return flags & ~np.isin(last, list(stops))
+
+
+def _limit_missed(answers: Answers, off: Answers) -> Flags:
+    """Return whether each answer ended at the limit, like the off arm's, with another length."""
+    both = patterns.finished_by(answers, "length") & patterns.finished_by(off, "length")
+    flags: Flags = both & (answers.lengths != off.lengths)
+    return flags
+
+
+def _finish_reasons(case: Case) -> Testimony:
+    """Return a notice when equal tokens finish for another reason, on the on arm alone."""
+    changed = {
+        name: [
+            request
+            for request, one, off, fork in zip(
+                case.requests, arm.observations, case.off.observations, forks, strict=True
+            )
+            if fork < 0 and one.error is None and one.finish_reason != off.finish_reason
+        ]
+        for name, arm, forks in (
+            ("on", case.on, case.forks),
+            ("null", case.null, case.null_forks),
+        )
+    }
+    if not changed["on"] or changed["null"]:
+        return Testimony()
+    text = (
+        f"{len(changed['on'])} requests with the same tokens finish for another reason than on the "
+        f"off arm (first: {changed['on'][0]})"
+    )
+    numbers = {"requests": len(changed["on"]), "first": changed["on"][0]}
+    return Testimony((Finding(kind="finish-reason", severity=Severity.NOTICE, text=text,
+                              numbers=numbers),))  # fmt: skip
