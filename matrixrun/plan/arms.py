@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from matrixrun.engines import registry as engines
+from matrixrun import engines
 from matrixrun.evidence.cells import Cell, Speculation
 from matrixrun.evidence.errors import UserError
 from matrixrun.evidence.launches import Arm, ArmConfig, Checkpoint, Gang, Limits, Recipe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from matrixrun.engines import registry as engines
+from matrixrun import engines
 from matrixrun.evidence.launches import Launch, Role
 from matrixrun.matrix import Matrix
 from matrixrun.plan.sharing import Server

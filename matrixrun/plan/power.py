@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from matrixrun.judge.power import required_requests, visible_fault_rate
+from matrixrun.judge import required_requests, visible_fault_rate
 from matrixrun.matrix import Matrix
 
 # About two tokens a verification step: 64 tokens are some 32 steps.

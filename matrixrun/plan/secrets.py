@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import re
 
+from matrixrun import engines
 from matrixrun.evidence.launches import Command
 
 MASK = "***"
+# By the end of the name: `--max-num-batched-tokens` and `--tokenizer` are none.
 _NAME = re.compile(
     r"(^|[_-])(api_?key|key|token|secret|password|passwd|credentials?)$", re.IGNORECASE
 )
@@ -16,19 +18,27 @@ _PLACEHOLDER = re.compile(r"\$[A-Z]+")
 
 
 def mask(command: Command) -> Command:
-    """Return `command` with the values of variables and flags that are named like secrets masked,
-    and credentials in URLs too. Placeholders stay."""
+    """Return `command` for showing: the values of flags and variables that are named like secrets
+    are masked, and so are credentials in URLs. Placeholders stay."""
+    placeholders = {n: v for n, v in command.env.items() if _PLACEHOLDER.fullmatch(v)}
+    return Command(argv=_arguments(command), env={**engines.mask(command.env), **placeholders})
+
+
+def without_secrets(command: Command) -> Command:
+    """Return `command` for fingerprints: as `mask`, but only what is surely a secret is left out,
+    since a variable such as MAX_TOKENS determines results."""
+    env = {name: MASK if _is_secret(name) else value for name, value in command.env.items()}
+    return Command(argv=_arguments(command), env=env)
+
+
+def _arguments(command: Command) -> tuple[str, ...]:
     argv: list[str] = []
     names_secret = False
     for item in command.argv:
         is_value = names_secret and not item.startswith("-")
         argv.append(_masked(item) if is_value else _shown(item))
         names_secret = _is_secret_flag(item)
-    env = {
-        name: _masked(value) if _is_secret(name) else _shown(value)
-        for name, value in command.env.items()
-    }
-    return Command(argv=tuple(argv), env=env)
+    return tuple(argv)
 
 
 # Thousands of launches share a few dozen words, hence the caches.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from matrixrun.engines import registry as engines
+from matrixrun import engines
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.launches import Arm, ArmConfig, Command, Gang, Role
 from matrixrun.matrix import AXES, CLIENT_AXES, Matrix, fingerprint
@@ -27,7 +27,7 @@ from matrixrun.plan.arms import (
     recipe_of,
     speculation_of,
 )
-from matrixrun.plan.secrets import mask
+from matrixrun.plan.secrets import without_secrets
 from matrixrun.plan.types import PlannedPair
 
 LAUNCH_AXES = tuple(axis for axis in AXES if axis.name not in CLIENT_AXES)
@@ -146,8 +146,8 @@ class _Arms:
         command = None if refusal is not None else engine.command(config)
         settings = {
             "kind": config.kind,
-            # A new token or key is no new launch.
-            "command": None if command is None else mask(command),
+            # A new token or key makes no new launch.
+            "command": None if command is None else without_secrets(command),
             "recipe": self._portable(config.recipe),
             "target": self._portable(config.target),
             "draft": self._portable(config.draft),

@@ -52,7 +52,7 @@ def read(spec: WorkloadSpec, tokenizer: Tokenizer, *, vocabulary_size: int) -> t
 def _entries(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield line number and object of each line that is not blank."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"workload.path: {path} cannot be read: {error}",
