@@ -11,6 +11,7 @@ display       Display, choose: what a terminal or a job log shows (closing: its 
 """
 
 from matrixrun.record.display import Display, SweepHead, choose
+from matrixrun.record.expectations import read_expectations
 from matrixrun.record.observations import (
     decode_observations,
     decode_scores,
@@ -46,6 +47,7 @@ __all__ = [
     "is_sweep",
     "list_sweeps",
     "new_sweep",
+    "read_expectations",
     "summary",
     "summary_markdown",
     "utc_now",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from matrixrun.evidence.requests import Observation, PassRecord, Score
-from matrixrun.evidence.verdicts import CellEvidence
-from matrixrun.judge import CellObservations
+from matrixrun.evidence.verdicts import CellEvidence, CellResult
+from matrixrun.judge import CellObservations, JudgeSettings, exit_code, judge_sweep
 from matrixrun.record.store import Store
 
 
@@ -64,3 +65,28 @@ def _kept(read: Callable[[PassRecord], list[Any]]) -> Callable[[str, PassRecord]
         return kept[path]
 
     return reader
+
+
+def judge_store(
+    store: Store, settings: JudgeSettings, fingerprints: Iterable[str] | None = None
+) -> tuple[CellResult, ...]:
+    """Judge a results folder's evidence: all of it, or the cells with these fingerprints."""
+    wanted = None if fingerprints is None else set(fingerprints)
+    evidences = [e for e in store.evidences() if wanted is None or e.cell.fingerprint in wanted]
+    return judge_sweep(Reader(store).cells(evidences), settings, final=True).results
+
+
+def rejudge(root: Path) -> tuple[Store, tuple[CellResult, ...], int]:
+    """Judge a finished sweep again with the settings it was run with, and keep the verdicts.
+
+    Returns the store, the results and the exit code.
+    """
+    store = Store.open(root)
+    with store.writing():
+        results = judge_store(store, store.settings(JudgeSettings))
+        pending = store.pending()
+        code = exit_code(results, complete=not pending)
+        for result in results:
+            store.write_result(result)
+        store.write_summary(results, code, pending=pending)
+    return store, results, code

@@ -1,6 +1,6 @@
 """One sweep's results folder: the truth, readable without this program.
 
-sweep.json  matrix.yaml  plan.json  summary.json  summary.md  mlflow.json
+sweep.json  matrix.yaml  plan.json  judging.json  summary.json  summary.md  mlflow.json
 workloads/<target>.json
 launches/<launch>/{outcome.json, engine.log, passes/<pass>.parquet, passes/<pass>.json}
 cells/<cell>/{evidence.json, result.json}
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import filelock
 import msgspec
 
+from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.errors import StoreError, UserError
 from matrixrun.evidence.launches import LaunchOutcome
 from matrixrun.evidence.requests import Observation, PassRecord, Score
@@ -132,6 +133,20 @@ class Store:
     def write_plan(self, plan: Any) -> None:
         """Keep the plan (any msgspec value)."""
         write_json(self.root / "plan.json", plan)
+
+    def write_settings(self, settings: Any) -> None:
+        """Keep what the judge is asked (any msgspec value)."""
+        write_json(self.root / "judging.json", settings)
+
+    def settings(self, type_: type[T]) -> T:
+        """What the judge was asked, as the type that was written."""
+        return read_json(self.root / "judging.json", type_)
+
+    def pending(self) -> tuple[str, ...]:
+        """The ids of the plan's cells that have no evidence yet."""
+        cells = self.plan(_PlannedCells).cells
+        done = {evidence.cell.fingerprint for evidence in self.evidences()}
+        return tuple(cell.id for cell in cells if cell.fingerprint not in done)
 
     def plan(self, type_: type[T]) -> T:
         """The plan as the type that was written."""
@@ -315,6 +330,12 @@ class Store:
         write_json(self.root / "summary.json", content)
         text = summary_markdown(results, self.info.id, exit_code, pending=pending)
         write_bytes(self.root / "summary.md", text.encode())
+
+
+class _PlannedCells(msgspec.Struct, frozen=True):
+    """What is read of plan.json here."""
+
+    cells: tuple[Cell, ...] = ()
 
 
 _AGAIN = (

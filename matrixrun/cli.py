@@ -1,0 +1,238 @@
+"""The commands: parse, call, print, exit. Nothing is computed here."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+
+from matrixrun import __version__
+from matrixrun.evidence.errors import MatrixrunError, StoreError, TrackingError, UserError
+from matrixrun.evidence.verdicts import EXIT_CODES
+
+EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + "."
+
+app = typer.Typer(
+    name="matrixrun",
+    help="Compare an engine with speculative decoding on against the same engine with it off,"
+    " over a matrix of settings, and say whether an upgrade may ship.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+models_app = typer.Typer(help="Small checkpoints that matrixrun builds itself.")
+app.add_typer(models_app, name="models", no_args_is_help=True)
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The matrix file.")]
+SweepRef = Annotated[
+    str, typer.Argument(metavar="SWEEP", help="A results folder, or a sweep's id.")
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="CELL", help="Only this cell (or glob); may be repeated."),
+]
+TrackingUri = Annotated[
+    str | None,
+    typer.Option(
+        "--tracking-uri",
+        help="MLflow tracking URI [default: MLFLOW_TRACKING_URI, or SQLite in this folder].",
+    ),
+]
+ResultsRoot = Annotated[
+    Path, typer.Option("--results-root", help="Where sweeps are looked up by id.")
+]
+
+
+@app.command(epilog=EPILOG)
+def run(  # noqa: PLR0917 (typer passes by name)
+    file: File,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            "--results", metavar="DIR", help="The sweep's own folder; an existing one is resumed."
+        ),
+    ] = None,
+    only: Only = None,
+    address: Annotated[
+        str | None, typer.Option(help="A Ray cluster to connect to [default: a local one].")
+    ] = None,
+    tracking_uri: TrackingUri = None,
+    no_tracking: Annotated[
+        bool, typer.Option("--no-tracking", help="Do not log to MLflow.")
+    ] = False,
+    deadline: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="MINUTES", help="Stop then; what is done stays done."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the final table.")] = False,
+) -> None:
+    """Run a matrix and say the verdict of every cell."""
+    from matrixrun.fanout import RunOptions, run_matrix
+
+    options = RunOptions(
+        results=results,
+        only=tuple(only or ()),
+        address=address,
+        tracking_uri=tracking_uri,
+        track=not no_tracking,
+        deadline_seconds=None if deadline is None else deadline * 60,
+        quiet=quiet,
+    )
+    raise typer.Exit(run_matrix(file, options))
+
+
+@app.command(epilog=EPILOG)
+def plan(
+    file: File,
+    only: Only = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what `run` would do: cells, pairs, launches, and what the plan cannot see."""
+    from matrixrun import plan as planning
+    from matrixrun.matrix import expand, load
+
+    matrix = load(file)
+    whole = planning.build(matrix, expand(matrix, file=str(file)))
+    made = planning.select(whole, tuple(only or ()))
+    if as_json:
+        sys.stdout.write(json.dumps(planning.to_json(made), indent=2) + "\n")
+    else:
+        typer.echo(planning.render_text(made))
+    raise typer.Exit(0 if made.cells else 5)
+
+
+@app.command(epilog=EPILOG)
+def judge(sweep: SweepRef, results_root: ResultsRoot = Path("results")) -> None:
+    """Judge a sweep again from its stored observations; the same evidence, the same verdicts."""
+    from matrixrun.record import choose, find_sweep
+    from matrixrun.record.replay import rejudge
+
+    store, results, code = rejudge(find_sweep(sweep, results_root))
+    choose().final(results, code, root=store.root, pending=store.pending())
+    raise typer.Exit(code)
+
+
+@app.command(epilog=EPILOG)
+def sync(
+    sweep: SweepRef,
+    tracking_uri: TrackingUri = None,
+    results_root: ResultsRoot = Path("results"),
+) -> None:
+    """Fill MLflow from a results folder; what is there already is not logged twice."""
+    from matrixrun.record import Store, Tracking, find_sweep
+
+    store = Store.open(find_sweep(sweep, results_root))
+    tracking = Tracking(tracking_uri, store.info.matrix_name)
+    tracking.sync(store)
+    typer.echo(tracking.where())
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of matrix files, for editors."""
+    from matrixrun.matrix import json_schema
+
+    typer.echo(json.dumps(json_schema(), indent=2))
+
+
+@app.command()
+def gc(
+    older_than: Annotated[
+        float, typer.Option(metavar="DAYS", help="Only what was not used for so many days.")
+    ] = 30.0,
+    results_root: ResultsRoot = Path("results"),
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete; without it, only list.")
+    ] = False,
+) -> None:
+    """List or delete old environments, checkpoints and results, and end orphaned engines."""
+    from matrixrun.record.cleanup import clean
+
+    clean(older_than * 86400, results_root=results_root, delete=delete, say=typer.echo)
+
+
+@models_app.command("list")
+def list_models() -> None:
+    """List the `builtin:` checkpoints."""
+    from matrixrun import models
+
+    for name in models.names():
+        typer.echo(name)
+
+
+@models_app.command("build")
+def build_model(
+    name: Annotated[str, typer.Argument(help="A `builtin:` name.")],
+    python: Annotated[
+        Path | None,
+        typer.Option(help="An interpreter with torch [default: the vLLM CPU environment]."),
+    ] = None,
+) -> None:
+    """Build a small checkpoint into the cache, and print its folder."""
+    from matrixrun import engines, models
+    from matrixrun.record.cleanup import cache_folder
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
+    models.find(name)
+    cache = cache_folder()
+    if python is None:
+        recipe = engines.get("vllm").default_recipe
+        python = engines.prepare(recipe, cache=cache, timeout=3600.0, on_line=say).python
+    typer.echo(models.build(name, python, cache, say))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"matrixrun {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    del version
+
+
+def main() -> None:
+    """The console command: every mistake becomes one message and a documented exit code."""
+    sys.exit(_main())
+
+
+def _main() -> int:  # noqa: PLR0911 (one line for each class of error)
+    try:
+        outcome = app(standalone_mode=False)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 4
+    except (click.Abort, KeyboardInterrupt):
+        typer.echo("matrixrun: interrupted", err=True)
+        return 2
+    except UserError as error:
+        typer.echo(f"matrixrun: {error}", err=True)
+        return 4
+    except (StoreError, TrackingError) as error:
+        typer.echo(f"matrixrun: {error}", err=True)
+        return 2
+    except MatrixrunError as error:
+        typer.echo(f"matrixrun: {error}", err=True)
+        return 1
+    except BrokenPipeError:
+        return 0
+    except Exception:
+        traceback.print_exc()
+        typer.echo("matrixrun: internal error; please report it with the lines above", err=True)
+        return 3
+    return outcome if isinstance(outcome, int) else 0

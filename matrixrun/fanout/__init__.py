@@ -1,0 +1,15 @@
+"""Ray: one job that fans launches out over a cluster. No room below imports it.
+
+run        run_matrix: a matrix file to verdicts
+staging    prompts, tokenized once a target
+sweep      Sweep: the driver's loop; scoring, confirmation, evidence
+refusals   cells that are refused before any launch
+gang       RunningLaunch: placement group and actor
+actor      LaunchBody: engine and client on the gang's node
+cluster    connect, nodes, infeasible
+hardware   what a launch ran on
+"""
+
+from matrixrun.fanout.run import RunOptions, run_matrix
+
+__all__ = ["RunOptions", "run_matrix"]

@@ -1,0 +1,221 @@
+"""The launch actor: one engine's process group and its client, on the node that holds the gang.
+
+It is handed passes as data and returns observations; the server's key never leaves the node.
+The actor is never restarted by Ray: a repeated call would count requests twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import ray
+
+from matrixrun import engines, models
+from matrixrun.evidence.errors import (
+    BuildError,
+    EngineDied,
+    EngineHung,
+    EngineRefused,
+    MatrixrunError,
+)
+from matrixrun.evidence.launches import Checkpoint, Launch, LaunchEnd, LaunchOutcome
+from matrixrun.evidence.requests import Observation, Pass, Score
+from matrixrun.fanout import hardware
+
+LOG_BYTES = 4_000_000
+TAIL_LINES = 40
+
+
+@dataclass(frozen=True)
+class LaunchSettings:
+    """Where a node keeps its caches and how long (seconds) each stage may take."""
+
+    cache: Path
+    ready_timeout: float
+    request_timeout: float
+    build_timeout: float
+
+
+@dataclass(frozen=True)
+class PassAnswer:
+    """What came back for one pass: observations or scores, counters around it, and its seconds."""
+
+    observations: tuple[Observation, ...]
+    scores: tuple[Score, ...]
+    counters_before: dict[str, float]
+    counters_after: dict[str, float]
+    seconds: float
+
+
+class LaunchBody:
+    """The actor's body, usable without Ray: `start`, `run` any number of passes, `finish`."""
+
+    def __init__(self, launch: Launch, settings: LaunchSettings) -> None:
+        self._launch = launch
+        self._settings = settings
+        self._engine = engines.get(launch.config.kind)
+        self._folder = Path(tempfile.mkdtemp(prefix="matrixrun-launch-"))
+        self._log = self._folder / "engine.log"
+        self._state = ("waiting", "")
+        self._server: engines.Server | None = None
+        self._outcome = LaunchOutcome(
+            launch=launch.id, fingerprint=launch.fingerprint, end=LaunchEnd.LOST
+        )
+
+    def state(self) -> tuple[str, str]:
+        """What this launch is doing now, in a word or two, and its latest line about it."""
+        return self._state
+
+    def start(self) -> LaunchOutcome:
+        """Build what is missing, start the engine and wait until it answers."""
+        try:
+            self._start()
+        except BuildError as error:
+            self._fail(LaunchEnd.UNBUILT, error, error.log_tail)
+        except EngineRefused as error:
+            self._fail(LaunchEnd.REFUSED, error, error.log_tail)
+        except EngineHung as error:
+            self._fail(LaunchEnd.HUNG, error, error.log_tail)
+        except EngineDied as error:
+            self._fail(LaunchEnd.DIED, error, error.log_tail)
+        except MatrixrunError as error:
+            self._fail(LaunchEnd.UNBUILT, error, "")
+        return self._outcome
+
+    def _start(self) -> None:
+        config = self._launch.config
+        self._state = ("building its environment", "")
+        environment = engines.prepare(
+            config.recipe,
+            cache=self._settings.cache,
+            timeout=self._settings.build_timeout,
+            on_line=self._report("building its environment"),
+        )
+        target = self._local(config.target, environment.python)
+        draft = self._local(config.draft, environment.python) if config.draft else None
+        self._describe(target, draft)
+        self._state = ("starting", "")
+        self._server = engines.Server(
+            self._launch.command,
+            environment,
+            engine=self._engine,
+            target=target,
+            draft=draft,
+            log_path=self._log,
+            ready_timeout=self._settings.ready_timeout,
+            mounts=(self._settings.cache,),
+            accelerators=self._launch.gang.accelerators,
+        )
+        ready = self._server.start()
+        facts = asyncio.run(self._facts())
+        self._outcome = msgspec.structs.replace(
+            self._outcome,
+            end=LaunchEnd.SERVED,
+            argv=tuple(self._server.argv),
+            env=self._server.shown_env,
+            facts=facts,
+            ready_seconds=ready,
+        )
+        self._state = ("ready", "")
+
+    def _local(self, checkpoint: Checkpoint, python: Path) -> str:
+        """A `builtin:` checkpoint is built here; any other path is the engine's to resolve."""
+        if not checkpoint.path.startswith("builtin:"):
+            return checkpoint.path
+        doing = f"building {checkpoint.path}"
+        self._state = (doing, "")
+        folder = models.build(checkpoint.path, python, self._settings.cache, self._report(doing))
+        return str(folder)
+
+    def _report(self, doing: str) -> Callable[[str], None]:
+        def on_line(line: str) -> None:
+            self._state = (doing, line.strip())
+
+        return on_line
+
+    def _describe(self, target: str, draft: str | None) -> None:
+        checkpoints = {}
+        for name, path in (("target", target), ("draft", draft)):
+            if path is not None and Path(path).is_dir():
+                checkpoints[name] = models.checkpoint_identity(Path(path)).sha256
+        self._outcome = msgspec.structs.replace(
+            self._outcome, hardware=hardware.describe(), checkpoints=checkpoints
+        )
+
+    async def _facts(self) -> dict[str, Any]:
+        client = self._client()
+        try:
+            return await client.facts()
+        finally:
+            await client.aclose()
+
+    def _client(self) -> engines.Client:
+        assert self._server is not None
+        return self._server.client(request_timeout=self._settings.request_timeout)
+
+    def _fail(self, end: LaunchEnd, error: MatrixrunError, tail: str) -> None:
+        self._state = (str(end), "")
+        if self._server is not None:
+            tail = tail or self._server.log_tail(TAIL_LINES)
+            self._server.stop()
+        shown = self._server
+        self._outcome = msgspec.structs.replace(
+            self._outcome,
+            end=end,
+            message=error.message,
+            log_tail=tail,
+            argv=tuple(shown.argv) if shown else self._launch.command.argv,
+            env=shown.shown_env if shown else {},
+        )
+
+    def run(self, pass_: Pass) -> PassAnswer | LaunchOutcome:
+        """Send one pass; returns its answer, or the launch's outcome when the engine died in it."""
+        try:
+            return asyncio.run(self._run(pass_))
+        except EngineDied as error:
+            self._fail(LaunchEnd.DIED, error, error.log_tail)
+        except EngineHung as error:
+            self._fail(LaunchEnd.HUNG, error, error.log_tail)
+        return self._outcome
+
+    async def _run(self, pass_: Pass) -> PassAnswer:
+        self._state = ("serving", pass_.id)
+        client = self._client()
+        began = time.monotonic()
+        try:
+            before = await client.counters()
+            answers = await engines.run_pass(client, pass_)
+            after = await client.counters()
+        finally:
+            await client.aclose()
+        seconds = time.monotonic() - began
+        self._state = ("ready", "")
+        return PassAnswer(
+            observations=tuple(a for a in answers if isinstance(a, Observation)),
+            scores=tuple(a for a in answers if isinstance(a, Score)),
+            counters_before=before,
+            counters_after=after,
+            seconds=seconds,
+        )
+
+    def finish(self) -> tuple[LaunchOutcome, bytes]:
+        """Stop the engine; returns the outcome and the end of its log (at most 4 MB)."""
+        if self._server is not None:
+            self._server.stop()
+        log = self._log.read_bytes()[-LOG_BYTES:] if self._log.exists() else b""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._state = ("stopped", "")
+        return self._outcome, log
+
+
+LaunchActor = ray.remote(max_restarts=0, max_task_retries=0)(LaunchBody)
+
+__all__ = ["LaunchActor", "LaunchBody", "LaunchSettings", "PassAnswer"]

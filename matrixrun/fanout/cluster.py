@@ -1,0 +1,112 @@
+"""The Ray cluster: start a local one or connect, and say what it can hold."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from matrixrun.evidence.errors import UserError
+from matrixrun.evidence.launches import Gang
+
+PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node's share of the cluster: free or total, in Ray's own units."""
+
+    id: str
+    cpus: float
+    accelerators: int
+    accelerator: str | None
+
+
+def connect(address: str | None = None) -> None:
+    """Connect to the cluster at `address` (or RAY_ADDRESS), or start a local one on loopback.
+
+    A local cluster has no dashboard: job submission needs a real one, and it costs a gigabyte.
+
+    Raises:
+        UserError: the cluster cannot be reached.
+    """
+    if ray.is_initialized():
+        return
+    wanted = address or os.environ.get("RAY_ADDRESS")
+    # Workers import this very package; an installed copy on the nodes is used where there is one.
+    runtime_env = {"env_vars": {"PYTHONPATH": _python_path()}}
+    options: dict[str, Any] = {
+        "logging_level": logging.ERROR,
+        "log_to_driver": False,
+        "runtime_env": runtime_env,
+    }
+    if wanted is None:
+        options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    else:
+        options["address"] = wanted
+    try:
+        ray.init(**options)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        where = wanted or "a local cluster"
+        raise UserError(
+            f"Ray: cannot connect to {where}: {error}",
+            remedy="check --address and that `ray status` works there; a cluster that requires a"
+            " token needs RAY_AUTH_MODE=token in this shell too",
+        ) from error
+
+
+def _python_path() -> str:
+    old = os.environ.get("PYTHONPATH", "")
+    return os.pathsep.join(part for part in (PACKAGE_PARENT, old) if part)
+
+
+def nodes() -> list[Node]:
+    """Return the living nodes with their total resources."""
+    listed: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [_node(entry) for entry in listed if entry["Alive"]]
+
+
+def _node(entry: dict[str, Any]) -> Node:
+    resources: dict[str, float] = entry["Resources"]
+    kinds = [name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")]
+    return Node(
+        id=entry["NodeID"],
+        cpus=float(resources.get("CPU", 0.0)),
+        accelerators=int(resources.get("GPU", 0)),
+        accelerator=kinds[0] if kinds else None,
+    )
+
+
+def bundle(gang: Gang) -> dict[str, float]:
+    """The one bundle that a gang within a node holds."""
+    held: dict[str, float] = {"CPU": gang.cpus}
+    if gang.accelerators:
+        held["GPU"] = float(gang.accelerators)
+        if gang.accelerator is not None:
+            held[f"accelerator_type:{gang.accelerator}"] = 0.001
+    if gang.memory_bytes:
+        held["memory"] = float(gang.memory_bytes)
+    return held
+
+
+def infeasible(gang: Gang, available: list[Node]) -> str | None:
+    """Say why no living node could ever hold the gang, or None if one can.
+
+    Ray itself raises nothing for an infeasible placement group and waits for ever.
+    """
+    typed = [n for n in available if gang.accelerator in (None, n.accelerator)]
+    if gang.accelerators and not typed:
+        seen = sorted({n.accelerator or "none" for n in available})
+        return f"no node has accelerators of type {gang.accelerator} (found: {', '.join(seen)})"
+    if any(n.cpus >= gang.cpus and n.accelerators >= gang.accelerators for n in typed):
+        return None
+    most_cpus = max((n.cpus for n in typed), default=0)
+    most = max((n.accelerators for n in typed), default=0)
+    return (
+        f"needs {gang.accelerators} accelerators and {gang.cpus:g} cores on one node; the largest"
+        f" nodes have {most} accelerators and {most_cpus:g} cores"
+    )

@@ -1,0 +1,113 @@
+"""One launch on the cluster: its placement group, its actor, and the end of both."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray.util import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from matrixrun.evidence.launches import Launch, LaunchEnd, LaunchOutcome
+from matrixrun.evidence.requests import Pass
+from matrixrun.fanout.actor import LaunchActor, LaunchSettings, PassAnswer
+from matrixrun.fanout.cluster import bundle
+
+STOP_SECONDS = 30.0
+ACTOR_THREADS = 4  # `state` and `finish` must get through while `start` or `run` is at work
+
+
+class LostError(Exception):
+    """The node or the worker under a launch went away; the attempt counts for nothing."""
+
+
+class RunningLaunch:
+    """A launch that holds its gang. `place` first, `release` always."""
+
+    def __init__(self, launch: Launch, settings: LaunchSettings) -> None:
+        self.launch = launch
+        self._settings = settings
+        self._group: Any = None
+        self._actor: Any = None
+
+    async def place(self) -> None:
+        """Wait for the gang's resources, then put the actor there."""
+        self._group = placement_group([bundle(self.launch.gang)], strategy="STRICT_PACK")
+        await self._group.ready()
+        gang = self.launch.gang
+        # The launcher must hold the accelerators itself: with num_gpus=0 Ray hides nothing and the
+        # engine would take every accelerator of the node.
+        self._actor = LaunchActor.options(
+            num_cpus=gang.cpus,
+            num_gpus=gang.accelerators,
+            max_concurrency=ACTOR_THREADS,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(
+                placement_group=self._group, placement_group_bundle_index=0
+            ),
+        ).remote(self.launch, self._settings)
+
+    async def start(self) -> LaunchOutcome:
+        """Start the engine; returns its outcome, `served` when it answers."""
+        outcome: LaunchOutcome = await self._call("start")
+        return outcome
+
+    async def run(self, pass_: Pass) -> PassAnswer | LaunchOutcome:
+        """Send one pass; a LaunchOutcome says that the engine ended in it."""
+        answer: PassAnswer | LaunchOutcome = await self._call("run", pass_)
+        return answer
+
+    async def state(self) -> tuple[str, str]:
+        """What the launch is doing now, and its latest line; empty when it cannot say."""
+        if self._actor is None:
+            return "waiting for its gang", ""
+        with suppress(RayError, asyncio.TimeoutError):
+            doing: tuple[str, str] = await asyncio.wait_for(self._call_ref("state"), 5)
+            return doing
+        return "", ""
+
+    async def finish(self) -> tuple[LaunchOutcome, bytes]:
+        """Stop the engine; returns the outcome and its log."""
+        ended: tuple[LaunchOutcome, bytes] = await self._call("finish")
+        return ended
+
+    async def _call(self, method: str, *args: Any) -> Any:
+        try:
+            return await self._call_ref(method, *args)
+        except RayActorError as error:
+            raise LostError(str(error).splitlines()[0]) from error
+
+    def _call_ref(self, method: str, *args: Any) -> Any:
+        return getattr(self._actor, method).remote(*args)
+
+    def release(self) -> None:
+        """Let go of the gang. The engine's guard ends the engine with its actor in any case."""
+        if self._actor is not None:
+            with suppress(RayError, GetTimeoutError):
+                ray.get(self._actor.finish.remote(), timeout=STOP_SECONDS)
+            with suppress(RayError):
+                ray.kill(self._actor)
+        if self._group is not None:
+            with suppress(RayError):
+                remove_placement_group(self._group)
+        self._actor = self._group = None
+
+
+def lost(launch: Launch, why: str, attempts: int) -> LaunchOutcome:
+    """The outcome of a launch whose node or worker went away in every attempt."""
+    return LaunchOutcome(
+        launch=launch.id,
+        fingerprint=launch.fingerprint,
+        end=LaunchEnd.LOST,
+        message=f"its node or worker was lost ({attempts} attempts): {why}",
+        argv=launch.command.argv,
+        attempts=attempts,
+    )
+
+
+def with_attempts(outcome: LaunchOutcome, attempts: int) -> LaunchOutcome:
+    """The outcome with the number of attempts that it took."""
+    return msgspec.structs.replace(outcome, attempts=attempts)

@@ -1,0 +1,216 @@
+"""`matrixrun run`: from a matrix file to verdicts, in the results folder, on screen, in MLflow."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from matrixrun import plan as planning
+from matrixrun.evidence.errors import TrackingError, UserError
+from matrixrun.evidence.verdicts import CellEvidence
+from matrixrun.fanout import cluster
+from matrixrun.fanout.actor import LaunchSettings
+from matrixrun.fanout.refusals import refused_evidence
+from matrixrun.fanout.staging import stage
+from matrixrun.fanout.sweep import Sweep
+from matrixrun.judge import exit_code, settings_for
+from matrixrun.matrix import Matrix, expand, load
+from matrixrun.plan import Plan
+from matrixrun.record import (
+    Display,
+    Store,
+    SweepHead,
+    SweepState,
+    Tracking,
+    choose,
+    new_sweep,
+    read_expectations,
+)
+from matrixrun.record.cleanup import cache_folder
+from matrixrun.record.replay import judge_store
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line adds to a matrix file; `deadline_seconds` None: no deadline."""
+
+    results: Path | None = None
+    only: tuple[str, ...] = ()
+    address: str | None = None
+    tracking_uri: str | None = None
+    track: bool = True
+    deadline_seconds: float | None = None
+    quiet: bool = False
+
+
+def run_matrix(file: Path, options: RunOptions) -> int:
+    """Run a matrix file (or finish an interrupted run of it); returns the exit code.
+
+    Raises:
+        UserError: the file, the options or the results folder are not usable.
+        StoreError: the results folder cannot be written.
+    """
+    matrix = load(file)
+    whole = planning.build(matrix, expand(matrix, file=str(file)))
+    plan = planning.select(whole, options.only)
+    with choose(quiet=options.quiet) as display:
+        if not plan.cells:
+            display.note(f"{file}: nothing to run: no cell is left after exclude and constraints")
+            return 5
+        store = open_store(file, matrix, options.results)
+        with store.writing():
+            return _Run(matrix, plan, store, display, options).run()
+
+
+def open_store(file: Path, matrix: Matrix, results: Path | None) -> Store:
+    """A new results folder for the matrix, or the one that is to be resumed.
+
+    Raises:
+        UserError: the folder holds something else, or the sweep of another matrix.
+    """
+    text = file.read_text(encoding="utf-8")
+    info = new_sweep(matrix.name, text, matrix_file=file.name, store_text=matrix.store_text)
+    if results is not None and (results / "sweep.json").exists():
+        store = Store.open(results)
+        if store.info.matrix_sha256 != info.matrix_sha256:
+            raise UserError(
+                f"{results} holds a sweep of another matrix file than {file} as it is now",
+                remedy="choose another --results, or restore the file from its matrix.yaml",
+            )
+        return store
+    if results is not None:
+        info = msgspec.structs.replace(info, id=results.resolve().name)
+    store = Store.create(results or Path("results") / info.id, info)
+    store.write_matrix(text)
+    return store
+
+
+class _Run:
+    """One run of a matrix into one results folder."""
+
+    def __init__(
+        self, matrix: Matrix, plan: Plan, store: Store, display: Display, options: RunOptions
+    ) -> None:
+        self.matrix, self.plan, self.store = matrix, plan, store
+        self.display, self.options = display, options
+        expectations = read_expectations(matrix.expectations) if matrix.expectations else ()
+        self.judging = settings_for(matrix, expectations=expectations)
+        self.tracking = Tracking(options.tracking_uri, matrix.name) if options.track else None
+
+    def run(self) -> int:
+        """Fan out what is left to do, judge all of it, and say it everywhere."""
+        self.store.write_plan(planning.to_json(self.plan))
+        self.store.write_settings(self.judging)
+        self.store.set_state(SweepState.RUNNING)
+        for evidence in refused_evidence(self.plan, self.judging):
+            self._keep(evidence)
+        left = self._left()
+        self.display.started(self._head(left))
+        interrupted = self._fan_out(left) if left.launches else False
+        return self._close(interrupted)
+
+    def _keep(self, evidence: CellEvidence) -> None:
+        if self.store.finished(evidence.cell.fingerprint) is None:
+            self.store.write_evidence(evidence)
+
+    def _left(self) -> Plan:
+        """The part of the plan whose cells have no evidence yet."""
+        open_cells = [
+            cell.id for cell in self.plan.cells if self.store.finished(cell.fingerprint) is None
+        ]
+        if not open_cells:
+            return msgspec.structs.replace(self.plan, launches=(), pairs=(), cells=())
+        return planning.select(self.plan, open_cells)
+
+    def _head(self, left: Plan) -> SweepHead:
+        return SweepHead(
+            sweep=self.store.info.id,
+            root=self.store.root,
+            cells=len(self.plan.cells),
+            launches=len(left.launches),
+            naive_launches=left.naive_launches,
+            seconds=left.seconds,
+            accelerators=str(left.accelerators_at_once or ""),
+            resumed=len(self.plan.cells) - len(left.cells),
+        )
+
+    def _fan_out(self, left: Plan) -> bool:
+        """Run the launches that are left; returns whether it was cut short."""
+        cluster.connect(self.options.address)
+        cache = cache_folder()
+        workloads = stage(self.matrix, left, self.store, cache, self.display.progress)
+        timeouts = self.matrix.timeouts
+        sweep = Sweep(
+            matrix=self.matrix,
+            plan=left,
+            store=self.store,
+            display=self.display,
+            launching=LaunchSettings(
+                cache=cache,
+                ready_timeout=timeouts.ready,
+                request_timeout=timeouts.request,
+                build_timeout=timeouts.build,
+            ),
+            judging=self.judging,
+            workloads=workloads,
+        )
+        return asyncio.run(self._until_done(sweep))
+
+    async def _until_done(self, sweep: Sweep) -> bool:
+        """Run the sweep until it ends, a signal comes, or the deadline passes."""
+        work = asyncio.create_task(sweep.run())
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # Ray replaces handlers that were there before it started.
+            loop.add_signal_handler(number, work.cancel, f"signal {number.name}")
+        opening = asyncio.create_task(asyncio.to_thread(self._start_tracking))
+        try:
+            await asyncio.wait_for(work, self.options.deadline_seconds)
+        except TimeoutError:
+            self.display.note("the deadline has passed; what is done is kept, run again to resume")
+            return True
+        except asyncio.CancelledError:
+            self.display.note("interrupted; what is done is kept, run again to resume")
+            return True
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+            await opening
+        return False
+
+    def _start_tracking(self) -> None:
+        if self.tracking is not None:
+            with suppress(TrackingError):  # said at the end, when there is something to lose
+                self.tracking.start(self.store)
+
+    def _close(self, interrupted: bool) -> int:
+        """Judge everything that has evidence, write it, show it, log it."""
+        wanted = {cell.fingerprint for cell in self.plan.cells}
+        results = judge_store(self.store, self.judging, wanted)
+        done = {result.cell.id for result in results}
+        pending = [cell.id for cell in self.plan.cells if cell.id not in done]
+        code = exit_code(results, complete=not pending and not interrupted)
+        for result in results:
+            self.store.write_result(result)
+            self.display.cell(result)
+        self.store.write_summary(results, code, pending=pending)
+        state = SweepState.INTERRUPTED if pending else SweepState.COMPLETE
+        self.store.set_state(state, exit_code=code)
+        where = self._track(pending)
+        self.display.final(results, code, root=self.store.root, where=where, pending=pending)
+        return code
+
+    def _track(self, pending: Sequence[str]) -> str:
+        """Bring MLflow up to date; returns where to look, or how to do it later."""
+        if self.tracking is None:
+            return ""
+        try:
+            self.tracking.sync(self.store, pending=pending)
+        except TrackingError as error:
+            self.display.note(f"MLflow: {error}")
+            return f"nothing is lost: `matrixrun sync {self.store.root}` fills MLflow later"
+        return self.tracking.where()
