@@ -192,7 +192,7 @@ def _quantization_problem(key: Key, value: str, models: Mapping[str, ModelSpec])
     known = {name for model in models.values() for name in model.targets}
     where = " or ".join(f"models.{name}.targets" for name in models)
     remedy = (
-        f"{did_you_mean(value, known)} Or add `{value}: {{path: ...}}` to {where}"
+        f"{did_you_mean(value, known).rstrip('?')}, or add `{value}: {{path: ...}}` to {where}"
         " (with `online: true` if the engine is to quantize that checkpoint itself)"
     )
     return Problem(key, f"`{value}` has no entry under {where}", remedy)
