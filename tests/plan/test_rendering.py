@@ -1,0 +1,99 @@
+"""A plan for people and for programs."""
+
+import json
+import shlex
+
+import pytest
+from plan_matrices import GRID, NGRAM, matrix, plan
+
+from matrixrun.evidence.launches import Command
+from matrixrun.matrix import expand
+from matrixrun.plan import build, mask, render_text, to_json
+
+
+def test_json_has_lists_of_cells_pairs_launches_and_excluded_and_the_naive_number():
+    made = plan(exclude=[{"batch_size": 8, "prefix_caching": False}])
+    plain = json.loads(json.dumps(to_json(made)))
+    assert len(plain["cells"]) == len(plain["pairs"]) == 6
+    assert len(plain["launches"]) == 6
+    assert len(plain["excluded"]) == 2
+    assert "exclude[0]" in plain["excluded"][0]["reason"]
+    assert plain["naive_launches"] == 12
+    assert plain["refused"] == []
+    assert plain["notes"]
+    assert plain["seconds"] > 0
+    assert plain["cells"][0]["axes"]["speculation"]["method"] == "draft_model"
+
+
+def test_json_command_lines_are_what_a_shell_takes():
+    launch = to_json(plan())["launches"][0]
+    words = shlex.split(launch["command"])
+    assert words[len(launch["env"]) :] == [
+        word.replace("$TARGET", "org/target").replace("$DRAFT", "d") for word in launch["argv"]
+    ]
+
+
+def test_the_text_says_what_runs_what_is_shared_and_what_is_left_out():
+    text = render_text(plan(exclude=[{"batch_size": 8, "prefix_caching": False}]))
+    assert "6 cells, 6 pairs, 0 refused, 2 excluded" in text
+    assert "launches: 6 planned, 12 naive (one server per arm: 2 a pair, 50% saved)" in text
+    assert "confirmation: at most 2 launches" in text
+    assert "needed at once: 1 CPU cores" in text
+    assert "A.vllm.dense.pc-on (its own control), shared by 2 on launches and 4 cells" in text
+    assert "vllm.dense.pc-on.ngram-k4.b8" in text
+    assert "serve org/target" in text
+    assert "2 cells: exclude[0]" in text
+
+
+def test_the_text_says_why_cells_are_refused():
+    lossy = {**NGRAM, "rejection_sample_method": "synthetic"}
+    made = plan(grid={**GRID, "speculation": lossy})
+    text = render_text(made)
+    assert "refused before launch" in text
+    words = " ".join(text.split())
+    assert len(made.refused) == 4
+    assert all(f"{cell}: {reason}" in words for cell, reason in made.refused.items())
+
+
+def test_accelerators_needed_at_once_are_the_largest_gangs():
+    made = plan(
+        grid={**GRID, "tensor_parallel_size": [2, 4]},
+        engines={"vllm": {"kind": "vllm", "install": ["vllm==0.32.0"]}},
+        resources={"accelerator": "H100"},
+    )
+    assert "needed at once: 4 x H100" in render_text(made)
+    assert any("kv_cache_bytes is not set" in note for note in made.notes)
+
+
+def test_secrets_are_shown_nowhere():
+    secret = "hf_verysecretvalue"
+    engine = {
+        "kind": "vllm",
+        "env": {"HF_TOKEN": secret, "INDEX": f"https://user:{secret}@host/simple"},
+        "args": ["--some-api-key", secret, f"--hf-token={secret}"],
+    }
+    made = matrix(engines={"vllm": engine})
+    planned = build(made, expand(made, file="m.yaml"))
+    assert secret not in render_text(planned)
+    assert secret not in json.dumps(to_json(planned))
+    assert planned.launches[0].command.env["HF_TOKEN"] == secret
+
+
+@pytest.mark.parametrize(
+    ("argv", "shown"),
+    [
+        (("--api-key", "x"), ("--api-key", "***")),
+        (("--hf-token=x",), ("--hf-token=***",)),
+        (("--hf-token", "--other"), ("--hf-token", "--other")),
+        (("--api-key", "$KEY"), ("--api-key", "$KEY")),
+        (("--max-num-batched-tokens", "64"), ("--max-num-batched-tokens", "64")),
+        (("--tokenizer", "org/x"), ("--tokenizer", "org/x")),
+        (("https://me:pw@host/x",), ("https://***@host/x",)),
+    ],
+)
+def test_arguments_named_like_secrets_are_masked(argv, shown):
+    assert mask(Command(argv=argv, env={})).argv == shown
+
+
+def test_placeholders_in_variables_stay_readable():
+    assert mask(Command(argv=(), env={"X_API_KEY": "$KEY"})).env == {"X_API_KEY": "$KEY"}
