@@ -37,7 +37,7 @@ def launch_seconds(matrix: Matrix, server: Server, emitting_passes: int) -> floa
         else ACCELERATOR_TOKENS_PER_SECOND
     )
     tokens = spec.prompts * spec.max_tokens
-    seconds = sum(tokens / (one * size**BATCH_EXPONENT) for size in server.batch_sizes)
+    seconds: float = sum(tokens / (one * size**BATCH_EXPONENT) for size in server.batch_sizes)
     if server.role is Role.A:
         if matrix.control == "within-launch":
             seconds *= 2

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from matrixrun.evidence.launches import ArmConfig, Command, Launch
+from matrixrun.evidence.launches import ArmConfig, Command, Launch, Role
 from matrixrun.plan.secrets import mask
 from matrixrun.plan.types import Plan
 
@@ -103,10 +103,13 @@ def render_text(plan: Plan) -> str:
 def _summary(plan: Plan) -> str:
     launches, naive = len(plan.launches), plan.naive_launches
     saved = f", {1 - launches / naive:.0%} saved" if 0 < launches < naive else ""
+    null = sum(launch.role is Role.B for launch in plan.launches)
+    control = f"; {null} of the planned are null launches, which naive has not" if null else ""
     rows = [
         f"{plan.name}: {_count(len(plan.cells), 'cell')}, {_count(len(plan.pairs), 'pair')}, "
         f"{len(plan.refused)} refused, {len(plan.excluded)} excluded",
-        f"launches: {launches} planned, {naive} naive (one server per arm: 2 a pair{saved})",
+        f"launches: {launches} planned, {naive} naive "
+        f"(one server per arm: 2 a pair{saved}{control})",
         f"confirmation: at most {_count(plan.confirmation_launches_at_most, 'launch')} "
         "(an off launch again, to value suspicious tokens in other ways)",
         f"needed at once: {_needs(plan)} (the largest launch)",

@@ -45,6 +45,11 @@ def test_the_text_says_what_runs_what_is_shared_and_what_is_left_out():
     assert "2 cells: exclude[0]" in text
 
 
+def test_the_text_says_how_many_launches_are_there_for_the_null():
+    assert "2 of the planned are null launches" in render_text(plan(control="between-launches"))
+    assert "null launches" not in render_text(plan())
+
+
 def test_the_text_says_why_cells_are_refused():
     lossy = {**NGRAM, "rejection_sample_method": "synthetic"}
     made = plan(grid={**GRID, "speculation": lossy})
