@@ -60,7 +60,7 @@ def _docker(container: Container) -> list[str]:
 
 def _apptainer(container: Container) -> list[str]:
     # Apptainer shares network and environment with the host by default.
-    command = [container.runtime, "exec", "--cleanenv=false"]
+    command = [container.runtime, "exec"]
     for folder in _outermost(container.mounts):
         command += ["--bind", f"{folder}:{folder}"]
     if container.accelerators:

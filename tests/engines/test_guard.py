@@ -102,7 +102,7 @@ class Tree:
                 os.kill(pid, signal.SIGKILL)
 
 
-@pytest.fixture()
+@pytest.fixture
 def tree(tmp_path: Path):
     tree = Tree(tmp_path)
     yield tree

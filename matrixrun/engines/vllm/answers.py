@@ -27,8 +27,8 @@ def observation(answer: Any, request: Request, *, logprobs: int, seconds: float)
     """The observation in an answer of /v1/completions that arrived `seconds` after sending."""
     choice = only_choice(answer)
     token_ids = _token_ids(choice)
-    rows = output_rows(choice) if logprobs > 0 else []
-    if logprobs > 0 and len(rows) != len(token_ids):
+    rows = output_rows(choice) if logprobs > 0 else [{} for _ in token_ids]
+    if len(rows) != len(token_ids):
         raise Garbled(f"{len(token_ids)} tokens but logprobs of {len(rows)}")
     top_ids, top_logprobs = _tops(rows, logprobs)
     accepted, drafted = _steps(answer)
@@ -141,8 +141,6 @@ def _token_ids(choice: dict[str, Any]) -> list[int]:
 
 
 def _own_logprobs(rows: list[Row], token_ids: list[int]) -> FloatArray:
-    if not rows:
-        return np.full(len(token_ids), np.nan, np.float32)
     values = [row.get(token, math.nan) for row, token in zip(rows, token_ids, strict=True)]
     return np.asarray(values, np.float32)
 

@@ -25,7 +25,7 @@ _TAG = re.compile(
     r"(?:(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\] ?)?"
 )
 _USAGE = re.compile(r"^\S*(?:main|vllm|serve)\S*(?: serve)?: error: (?P<words>.+)$")
-_PASSED_ON = re.compile(r"See (?:root cause|stack trace)|initialization failed")
+_PASSED_ON = re.compile(r"(?:[Ss]ee|check the) (?:root cause|stack trace)|initialization failed")
 _TYPES = frozenset({"ValueError", "NotImplementedError", "ImportError"})
 _LOADING = re.compile(r"/model_loader/|/models/utils\.py$|/kv_cache_utils\.py$")
 _NO_REFUSAL = re.compile(
@@ -55,18 +55,20 @@ def _speculative_settings(config: ArmConfig) -> list[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = []
     if config.speculation is not None:
         found.append(config.speculation.options)
-    for argument in config.args:
-        name, _, value = argument.partition("=")
+    for position, argument in enumerate(config.args):
+        name, equals, value = argument.partition("=")
         head, dot, key = name.partition(".")
         if dot and flags.canonical(head, ALIASES) == "--speculative-config":
-            found.append({key.replace("-", "_"): value})
+            following = config.args[position + 1 : position + 2]
+            given = value if equals else "".join(following)
+            found.append({key.replace("-", "_"): given})
     text = flags.value_of(config.args, "--speculative-config", ALIASES)
     try:
-        given = json.loads(text) if text else None
+        whole = json.loads(text) if text else None
     except json.JSONDecodeError:
-        given = None  # the engine's own parser has the word on this
-    if isinstance(given, dict):
-        found.append({key.replace("-", "_"): value for key, value in given.items()})
+        whole = None  # the engine's own parser has the word on this
+    if isinstance(whole, dict):
+        found.append({key.replace("-", "_"): value for key, value in whole.items()})
     return found
 
 
@@ -114,7 +116,7 @@ def _only_ours(words: str) -> bool:
 def _on_purpose(exception: Raised) -> bool:
     if _NO_REFUSAL.search(exception.message):
         return False
-    if exception.type.endswith("ValidationError"):
+    if exception.type in ("ValidationError", "VLLMValidationError"):
         return True
     own = "/vllm/" in exception.path and exception.source.startswith("raise ")
     if exception.type == "TypeError":
@@ -123,6 +125,12 @@ def _on_purpose(exception: Raised) -> bool:
 
 
 def _words(exception: Raised) -> str:
-    """The message; of pydantic's many lines only what the validator itself said."""
-    said = re.findall(r"(?:Value error, )(.+?)(?: \[type=|$)", exception.message, re.MULTILINE)
-    return "; ".join(said) if said else exception.message
+    """The message; of pydantic's many lines only what the validators themselves said."""
+    if exception.type != "ValidationError":
+        return exception.message
+    said = [
+        line.removeprefix("Value error, ").partition(" [type=")[0]
+        for line in exception.message.splitlines()[1:]
+        if " [type=" in line or line.startswith("Value error, ")
+    ]
+    return "; ".join([exception.message.splitlines()[0], *said])

@@ -1,0 +1,31 @@
+"""What tests of several rooms share: the cache and the engine's environment in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+from matrixrun.engines import Environment, get, prepare
+
+
+@pytest.fixture(scope="session")
+def cache() -> Path:
+    """The user's own cache, as the program finds it: an environment in it is built once."""
+    given = os.environ.get("MATRIXRUN_CACHE")
+    return Path(given) if given else platformdirs.user_cache_path("matrixrun")
+
+
+@pytest.fixture(scope="session")
+def vllm_environment(cache: Path) -> Environment:
+    """vLLM's CPU build by the default recipe; the first use builds it, in some minutes."""
+    recipe = get("vllm").default_recipe
+    return prepare(recipe, cache=cache, timeout=3600, on_line=print)
+
+
+@pytest.fixture(scope="session")
+def vllm_python(vllm_environment: Environment) -> Path:
+    """The interpreter of that environment; it has torch and transformers."""
+    return vllm_environment.python

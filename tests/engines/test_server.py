@@ -1,0 +1,196 @@
+"""A server's life, with a small HTTP program in the engine's place."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from matrixrun.engines import Environment, Server
+from matrixrun.engines import server as server_module
+from matrixrun.engines.processes import MARKER
+from matrixrun.evidence.errors import EngineDied, EngineHung, EngineRefused
+from matrixrun.evidence.launches import Command
+
+PROGRAM = """
+import http.server, os, socket, subprocess, sys, time
+mode, host, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+print("key", os.environ["ENGINE_KEY"], "overlay", os.environ.get("PYTHONPATH"), flush=True)
+child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+print("child", child.pid, flush=True)
+if mode == "refuse":
+    sys.exit("REFUSED: no such method")
+if mode == "crash":
+    raise AttributeError("drafter")
+if mode == "hang":
+    time.sleep(600)
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if mode == "quit" and self.path == "/quit":
+            os._exit(9)
+        self.send_response(200); self.end_headers()
+
+http.server.HTTPServer((host, port), Answer).serve_forever()
+"""
+
+
+class StandIn:
+    """An engine whose processes are the program above."""
+
+    kind = "stand-in"
+    health_path = "/healthy"
+
+    def recognise_refusal(self, log: str) -> str | None:
+        found = re.search(r"REFUSED: (.+)", log)
+        return found[1] if found else None
+
+
+def _server(folder: Path, mode: str, **options: object) -> Server:
+    program = folder / "program.py"
+    program.write_text(PROGRAM)
+    command = Command(
+        argv=("$PYTHON", str(program), mode, "$HOST", "$PORT", '{"model": "$DRAFT"}', "$TARGET"),
+        env={"ENGINE_KEY": "$KEY"},
+    )
+    settings = {"ready_timeout": 30.0, "draft": 'a"b', "target": "/models/t"}
+    return Server(
+        command,
+        Environment(Path(sys.executable), None, folder, "key"),
+        engine=StandIn(),
+        log_path=folder / "logs" / "engine.log",
+        **{**settings, **options},
+    )
+
+
+def _child(server: Server) -> int:
+    found = re.search(r"child (\d+)", server.log_path.read_text())
+    assert found
+    return int(found[1])
+
+
+def _gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_server_serves_until_it_is_stopped(tmp_path: Path) -> None:
+    server = _server(tmp_path, "serve")
+    seconds = server.start()
+    assert 0 < seconds < 30
+    assert server.ready_seconds == seconds
+    assert server.alive
+    server.check()
+    child = _child(server)
+    assert not _gone(child)
+    server.stop()
+    assert not server.alive
+    assert _gone(child)
+    server.stop()
+
+
+def test_placeholders_are_filled_in_and_a_path_stays_json(tmp_path: Path) -> None:
+    with _server(tmp_path, "serve") as server:
+        assert server.argv[0] == sys.executable
+        assert server.argv[3:] == (
+            "127.0.0.1",
+            str(server.port),
+            '{"model": "a\\"b"}',
+            "/models/t",
+        )
+        assert server.base_url == f"http://127.0.0.1:{server.port}"
+
+
+def test_the_key_is_in_the_environment_only_and_never_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hub-secret-1")
+    monkeypatch.setenv("MATRIXRUN_SOMETHING", "ours")
+    with _server(tmp_path, "serve", api_key="launch-secret-1") as server:
+        assert "launch-secret-1" not in " ".join(server.argv)
+        assert "key launch-secret-1" in server.log_path.read_text()
+        assert "key ***" in server.log_tail()
+        shown = server.shown_env
+        assert (shown["ENGINE_KEY"], shown["HF_TOKEN"]) == ("***", "***")
+        assert shown["PYTHONPATH"] == str(tmp_path)
+        engine = psutil.Process(_child(server)).environ()
+        assert engine["HF_TOKEN"] == "hub-secret-1"
+        assert {n for n in engine if n.startswith("MATRIXRUN_")} == {MARKER}
+
+
+def test_two_servers_have_different_keys(tmp_path: Path) -> None:
+    keys = set()
+    for name in "ab":
+        folder = tmp_path / name
+        folder.mkdir()
+        with _server(folder, "serve") as server:
+            keys.add(server.log_path.read_text().split()[1])
+    assert len(keys) == 2
+
+
+def test_a_refusal_is_told_in_the_engines_words(tmp_path: Path) -> None:
+    server = _server(tmp_path, "refuse")
+    with pytest.raises(EngineRefused, match=r"^no such method$") as caught:
+        server.start()
+    assert "REFUSED: no such method" in caught.value.log_tail
+    assert _gone(_child(server))
+
+
+def test_a_crash_is_a_death_with_the_end_of_the_log(tmp_path: Path) -> None:
+    server = _server(tmp_path, "crash")
+    with pytest.raises(EngineDied, match=r"before it was healthy \(exit 1\)") as caught:
+        server.start()
+    assert "AttributeError: drafter" in caught.value.log_tail
+    assert _gone(_child(server))
+
+
+def test_an_engine_that_never_gets_healthy_hangs(tmp_path: Path) -> None:
+    server = _server(tmp_path, "hang", ready_timeout=1.0)
+    with pytest.raises(EngineHung, match="not healthy within 1 s"):
+        server.start()
+    assert _gone(_child(server))
+
+
+def test_a_death_while_serving_is_noticed(tmp_path: Path) -> None:
+    server = _server(tmp_path, "quit")
+    server.start()
+    try:
+        with socket.create_connection((server.host, server.port)) as connection:
+            connection.sendall(b"GET /quit HTTP/1.0\r\n\r\n")
+        until = time.monotonic() + 10
+        while server.alive:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        with pytest.raises(EngineDied, match=r"while serving \(exit 9\)"):
+            server.check()
+    finally:
+        server.stop()
+
+
+def test_a_port_that_somebody_took_meanwhile_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = server_module.free_port
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ports = [taken.getsockname()[1]]
+        monkeypatch.setattr(server_module, "HEALTH_TIMEOUT", 0.5)  # who took it never answers
+        monkeypatch.setattr(
+            server_module, "free_port", lambda host: ports.pop() if ports else free(host)
+        )
+        with _server(tmp_path, "serve") as server:
+            assert server.port != taken.getsockname()[1]
+            assert server.alive
+
+
+def test_a_tail_is_the_end_of_the_log(tmp_path: Path) -> None:
+    server = _server(tmp_path, "serve")
+    assert server.log_tail() == ""
+    server.log_path.parent.mkdir()
+    server.log_path.write_text("".join(f"line {i}\n" for i in range(100)))
+    assert server.log_tail(2) == "line 98\nline 99"
