@@ -1,0 +1,122 @@
+"""Make a built-in checkpoint once and keep it.
+
+A family appears in the cache whole or not at all: it is written beside its place and renamed.
+Two processes that want the same family wait for one another.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from filelock import FileLock
+
+from matrixrun.evidence.errors import BuildError
+from matrixrun.models.catalogue import Family, family_folder, find, needed_family
+
+TAIL_LINES = 25
+
+
+def build(name: str, python: Path, cache: Path, on_line: Callable[[str], None]) -> Path:
+    """Return the folder of the checkpoint `name`, building its family if it is not there.
+
+    Args:
+        name: a `builtin:` name.
+        python: an interpreter that has torch, safetensors, tokenizers and numpy.
+        cache: the cache's root.
+        on_line: called with each line that the recipe prints.
+
+    Raises:
+        UserError: `name` is unknown.
+        BuildError: the recipe failed; quotes its last lines.
+    """
+    checkpoint = find(name)
+    folder = _build_family(checkpoint.family, python, cache, on_line) / checkpoint.folder
+    if not (folder / "config.json").is_file():
+        raise BuildError(
+            f"{folder} holds no config.json", remedy=f"delete {folder.parent} and try again"
+        )
+    return folder
+
+
+def _build_family(
+    family: Family, python: Path, cache: Path, on_line: Callable[[str], None]
+) -> Path:
+    """Return the family's folder, with what it needs built before it."""
+    needed = needed_family(family)
+    needed_folder = None if needed is None else _build_family(needed, python, cache, on_line)
+    folder = family_folder(family, cache)
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_name(folder.name + ".lock")):
+        if not folder.is_dir():  # another process may have built it while this one waited
+            _write_and_rename(family, python, needed_folder, folder, on_line)
+    return folder
+
+
+def _write_and_rename(
+    family: Family,
+    python: Path,
+    needed_folder: Path | None,
+    folder: Path,
+    on_line: Callable[[str], None],
+) -> None:
+    """Run the recipe into a temporary folder beside `folder`, then rename it."""
+    temporary = Path(tempfile.mkdtemp(prefix=f".{family.name}-", dir=folder.parent))
+    try:
+        out = temporary / "out"
+        arguments = [str(out)] if needed_folder is None else [str(out), str(needed_folder)]
+        _run([str(python), str(family.recipe), *arguments], family, on_line)
+        out.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _run(command: list[str], family: Family, on_line: Callable[[str], None]) -> None:
+    """Run `command`, passing on its lines.
+
+    Raises:
+        BuildError: it did not start or ended with a status other than 0.
+    """
+    tail: deque[str] = deque(maxlen=TAIL_LINES)
+    remedy = "the interpreter needs torch, safetensors, tokenizers and numpy"
+    try:
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            env=_environment(),
+        )
+    except OSError as error:
+        raise BuildError(f"cannot run {command[0]}: {error}", remedy=remedy) from error
+    with process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                tail.append(line.rstrip("\n"))
+                on_line(tail[-1])
+        except BaseException:  # an interrupt must not leave a training process behind
+            process.kill()
+            raise
+    if process.returncode != 0:
+        raise BuildError(
+            f"building {family.name} failed: {family.script} ended with {process.returncode}",
+            log_tail="\n".join(tail),
+            remedy=remedy,
+        )
+
+
+def _environment() -> dict[str, str]:
+    """Return the recipe's environment: ours, less what would put our packages into its path."""
+    dropped = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "OMP_NUM_THREADS", "MKL_NUM_THREADS"}
+    kept = {key: value for key, value in os.environ.items() if key not in dropped}
+    return {**kept, "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": ""}
