@@ -71,8 +71,8 @@ def command_line(outcome: LaunchOutcome) -> str:
 
 
 def digest(artifacts: Sequence[Artifact]) -> str:
-    """One hash over all paths and contents."""
-    return sha256("\n".join(f"{a.path} {a.sha256}" for a in artifacts).encode())
+    """One short hash over all paths and contents."""
+    return sha256("\n".join(f"{a.path} {a.sha256}" for a in artifacts).encode())[:16]
 
 
 @contextlib.contextmanager

@@ -52,8 +52,8 @@ def print_closing(
     console.print(Text(f"exit {exit_code}: {EXIT_CODES[exit_code]}"))
     # Paths and commands are copied from here: they are never wrapped.
     console.print(Text(f"results: {root}"), soft_wrap=True)
-    if where:
-        console.print(Text(f"look:    {where}"), soft_wrap=True)
+    for number, line in enumerate(where.splitlines()):
+        console.print(Text(("look:    " if number == 0 else "         ") + line), soft_wrap=True)
 
 
 def _print_grid(console: Console, grid: Grid) -> None:

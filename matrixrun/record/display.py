@@ -210,15 +210,15 @@ class LiveDisplay(QuietDisplay):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._live = Live(
-            console=console, get_renderable=self._draw, refresh_per_second=4, transient=True
-        )
         self._began = time.monotonic()
         self._head: SweepHead | None = None
         self._progress = ""
         self._launches: dict[str, tuple[str, str, float]] = {}
         self._ended = 0
         self._results: dict[str, CellResult] = {}
+        self._live = Live(  # draws at once, so it comes after all that it draws
+            console=console, get_renderable=self._draw, refresh_per_second=4, transient=True
+        )
 
     def __enter__(self) -> Self:
         self._live.start()

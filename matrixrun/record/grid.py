@@ -28,6 +28,9 @@ SIGNS = {
 }
 
 
+HEAD_LINES = 4  # of each table: header, rule, and the lines between tables
+
+
 @dataclass(frozen=True)
 class Grid:
     """A table of results. `constant` says what all rows share; `rows` are (label, results by
@@ -112,7 +115,7 @@ def _number(value: AxisValue, otherwise: int) -> float:
 def fit(results: Sequence[CellResult], width: int) -> Grid:
     """The layout that takes the fewest lines at this width: speculation across, or down."""
     layouts = [lay_out(results), lay_out(results, across=CLIENT_AXES)]
-    return min(layouts, key=lambda grid: len(grid.rows) * len(grid.split(width)))
+    return min(layouts, key=lambda grid: (len(grid.rows) + HEAD_LINES) * len(grid.split(width)))
 
 
 def _constant(cells: Sequence[Cell], differing: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.verdicts import CellEvidence, CellResult, Severity, Verdict
 from matrixrun.record.grid import ORDER, SIGNS, counts
-from matrixrun.record.naming import labels, params
+from matrixrun.record.naming import params, reading_order
 from matrixrun.record.summary import cell_markdown, counted
 from matrixrun.record.sweep import SweepInfo, SweepState, parse_utc
 
@@ -64,8 +64,8 @@ def cell_run(result: CellResult, evidence: CellEvidence | None, sweep: SweepInfo
         "verdict": str(result.verdict),
         "expected": "yes" if result.expected else "no",
         "reason": result.reason,
-        "faults": ", ".join(dict.fromkeys(faults)),
-        "notices": ", ".join(dict.fromkeys(notices)),
+        "faults": ", ".join(dict.fromkeys(faults)) or "none",
+        "notices": ", ".join(dict.fromkeys(notices)) or "none",
         NOTE: _cell_note(result, sweep, unplottable),
     }
     return RunContent(
@@ -74,15 +74,22 @@ def cell_run(result: CellResult, evidence: CellEvidence | None, sweep: SweepInfo
         params={k: shorten(v, LONGEST_PARAM) for k, v in params(cell).items()},
         metrics=metrics,
         tags={k: shorten(v, LONGEST_TAG) for k, v in tags.items()} | _source(sweep),
-        status="FAILED" if result.verdict in (Verdict.FAIL, Verdict.ERROR) else "FINISHED",
+        status=_cell_status(result),
         start=start,
         end=start + round(1000 * seconds),
     )
 
 
+def _cell_status(result: CellResult) -> str:
+    """MLflow's green tick is for what speaks for shipping, or is expected, or is only refused."""
+    if result.expected or result.verdict in (Verdict.PASS, Verdict.REFUSED):
+        return "FINISHED"
+    return "FAILED" if result.verdict in (Verdict.FAIL, Verdict.ERROR) else "KILLED"
+
+
 def cell_run_name(cell: Cell, verdict: Verdict) -> str:
     """What a reviewer reads in MLflow's tables and legends: verdict first, then the axes."""
-    return f"{SIGNS[verdict]} {verdict} {labels(cell.axes)}"[:LONGEST_NAME]
+    return f"{SIGNS[verdict]} {verdict} {reading_order(cell.axes)}"[:LONGEST_NAME]
 
 
 def sweep_run(
@@ -137,7 +144,7 @@ def _metrics(result: CellResult) -> tuple[dict[str, float], list[str]]:
         **{f"coverage/{name}": float(value) for name, value in result.coverage.items()},
         **{name: float(value) for name, value in counted_findings.items()},
     }
-    finite = {metric_name(k): float(v) for k, v in figures.items() if math.isfinite(v)}
+    finite = {metric_name(k): float(f"{v:.6g}") for k, v in figures.items() if math.isfinite(v)}
     words = [f"`{k}` is {v}" for k, v in figures.items() if not math.isfinite(v)]
     return finite, words
 

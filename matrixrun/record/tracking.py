@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ from matrixrun.record.runs import (
     sweep_run,
 )
 from matrixrun.record.summary import summary_markdown
+from matrixrun.record.view import view, view_page, view_tag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +58,8 @@ ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 PAUSE_SECONDS = 60.0
+
+LOCAL_UI = "http://127.0.0.1:5000"  # where `mlflow ui` listens by default
 
 
 class Ledger(msgspec.Struct, kw_only=True):
@@ -85,6 +89,7 @@ class Tracking:
         self._runs: dict[str, dict[str, str]] = {}
         self._away_until = 0.0
         self._last_failure = ""
+        self._page = ""
 
     def start(self, store: Store) -> None:
         """Open the sweep's own run, or again the one of a sweep that is resumed."""
@@ -108,14 +113,16 @@ class Tracking:
             for result in results:
                 self._send_cell(store, result)
             self._send_sweep(store, results, pending)
+            self._send_view(store, results)
         return len(results)
 
     def where(self) -> str:
-        """Where a person looks: the exact command, or the address of the server's page."""
+        """Where a person looks: the page, and for a database the command that serves it."""
+        page = self._page
         if self.uri.startswith(("http://", "https://")):
-            page = f"/#/experiments/{self._experiment_id}" if self._experiment_id else ""
             return mask(self.uri).rstrip("/") + page
-        return f"mlflow ui --backend-store-uri {mask(self.uri)}"
+        command = f"mlflow ui --backend-store-uri {shlex.quote(mask(self.uri))}"
+        return command + (f"\nand open {LOCAL_UI}{page}" if page else "")
 
     # -- runs --------------------------------------------------------------------------------
 
@@ -168,6 +175,14 @@ class Tracking:
             params=[Param(name, value) for name, value in missing.items()],
             tags=[RunTag(k, v) for k, v in {**tags, REVISION: str(revision)}.items()],
         )
+
+    def _send_view(self, store: Store, results: Sequence[CellResult]) -> None:
+        """Keep a view of this sweep with the experiment, where MLflow keeps its shared views."""
+        key, value = view_tag(store.info.id), view(results, store.info.id)
+        client = self._connected()
+        if client.get_experiment(self._experiment_id).tags.get(key) != value:
+            client.set_experiment_tag(self._experiment_id, key, value)
+        self._page = view_page(self._experiment_id, store.info.id)
 
     def _create(self, store: Store, content: RunContent) -> Run:
         identity = {k: v for k, v in content.tags.items() if k in (SWEEP, KIND, FINGERPRINT)}
