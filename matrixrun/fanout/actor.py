@@ -115,7 +115,7 @@ class LaunchBody:
             accelerators=self._launch.gang.accelerators,
         )
         ready = self._server.start()
-        facts = asyncio.run(self._facts())
+        facts = asyncio.run(_facts(self._client()))
         self._outcome = msgspec.structs.replace(
             self._outcome,
             end=LaunchEnd.SERVED,
@@ -150,13 +150,6 @@ class LaunchBody:
             self._outcome, hardware=hardware.describe(), checkpoints=checkpoints
         )
 
-    async def _facts(self) -> dict[str, Any]:
-        client = self._client()
-        try:
-            return await client.facts()
-        finally:
-            await client.aclose()
-
     def _client(self) -> engines.Client:
         assert self._server is not None
         return self._server.client(request_timeout=self._settings.request_timeout)
@@ -178,33 +171,14 @@ class LaunchBody:
 
     def run(self, pass_: Pass) -> PassAnswer | LaunchOutcome:
         """Send one pass; returns its answer, or the launch's outcome when the engine died in it."""
+        self._state = ("serving", pass_.id)
         try:
-            return asyncio.run(self._run(pass_))
+            return asyncio.run(_send(self._client(), pass_))
         except EngineDied as error:
             self._fail(LaunchEnd.DIED, error, error.log_tail)
         except EngineHung as error:
             self._fail(LaunchEnd.HUNG, error, error.log_tail)
         return self._outcome
-
-    async def _run(self, pass_: Pass) -> PassAnswer:
-        self._state = ("serving", pass_.id)
-        client = self._client()
-        began = time.monotonic()
-        try:
-            before = await client.counters()
-            answers = await engines.run_pass(client, pass_)
-            after = await client.counters()
-        finally:
-            await client.aclose()
-        seconds = time.monotonic() - began
-        self._state = ("ready", "")
-        return PassAnswer(
-            observations=tuple(a for a in answers if isinstance(a, Observation)),
-            scores=tuple(a for a in answers if isinstance(a, Score)),
-            counters_before=before,
-            counters_after=after,
-            seconds=seconds,
-        )
 
     def finish(self) -> tuple[LaunchOutcome, bytes]:
         """Stop the engine; returns the outcome and the end of its log (at most 4 MB)."""
@@ -214,6 +188,34 @@ class LaunchBody:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._state = ("stopped", "")
         return self._outcome, log
+
+
+# Ray makes an asyncio actor of any class with a coroutine method, and runs its other methods in the
+# event loop then; so these stand outside.
+
+
+async def _facts(client: engines.Client) -> dict[str, Any]:
+    try:
+        return await client.facts()
+    finally:
+        await client.aclose()
+
+
+async def _send(client: engines.Client, pass_: Pass) -> PassAnswer:
+    began = time.monotonic()
+    try:
+        before = await client.counters()
+        answers = await engines.run_pass(client, pass_)
+        after = await client.counters()
+    finally:
+        await client.aclose()
+    return PassAnswer(
+        observations=tuple(a for a in answers if isinstance(a, Observation)),
+        scores=tuple(a for a in answers if isinstance(a, Score)),
+        counters_before=before,
+        counters_after=after,
+        seconds=time.monotonic() - began,
+    )
 
 
 LaunchActor = ray.remote(max_restarts=0, max_task_retries=0)(LaunchBody)

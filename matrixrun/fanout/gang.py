@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 from ray.util import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -23,6 +23,10 @@ ACTOR_THREADS = 4  # `state` and `finish` must get through while `start` or `run
 
 class LostError(Exception):
     """The node or the worker under a launch went away; the attempt counts for nothing."""
+
+
+class LauncherError(Exception):
+    """The launch actor itself failed: a fault of ours. It costs this launch's cells, no others."""
 
 
 class RunningLaunch:
@@ -79,6 +83,8 @@ class RunningLaunch:
             return await self._call_ref(method, *args)
         except RayActorError as error:
             raise LostError(str(error).splitlines()[0]) from error
+        except RayTaskError as error:
+            raise LauncherError(str(error)) from error
 
     def _call_ref(self, method: str, *args: Any) -> Any:
         return getattr(self._actor, method).remote(*args)
@@ -105,6 +111,19 @@ def lost(launch: Launch, why: str, attempts: int) -> LaunchOutcome:
         message=f"its node or worker was lost ({attempts} attempts): {why}",
         argv=launch.command.argv,
         attempts=attempts,
+    )
+
+
+def broken(launch: Launch, error: LauncherError) -> LaunchOutcome:
+    """The outcome of a launch whose actor raised what it should not have."""
+    words = str(error).strip()
+    return LaunchOutcome(
+        launch=launch.id,
+        fingerprint=launch.fingerprint,
+        end=LaunchEnd.DIED,
+        message=f"internal error in the launch actor: {words.splitlines()[-1]}",
+        log_tail=words,
+        argv=launch.command.argv,
     )
 
 

@@ -19,7 +19,14 @@ from matrixrun.evidence.requests import Observation, Pass, PassRecord, Score
 from matrixrun.evidence.verdicts import CellEvidence, Want
 from matrixrun.fanout import cluster
 from matrixrun.fanout.actor import LaunchSettings, PassAnswer
-from matrixrun.fanout.gang import LostError, RunningLaunch, lost, with_attempts
+from matrixrun.fanout.gang import (
+    LauncherError,
+    LostError,
+    RunningLaunch,
+    broken,
+    lost,
+    with_attempts,
+)
 from matrixrun.judge import JudgeSettings, judge_sweep
 from matrixrun.matrix import Matrix, fingerprint
 from matrixrun.plan import Capacity, Plan, PlannedPair
@@ -138,6 +145,8 @@ class Sweep:
             except LostError as error:
                 why = str(error)
                 self.display.launch(launch.id, "lost", detail=why)
+            except LauncherError as error:
+                return broken(launch, error)
             finally:
                 await asyncio.to_thread(running.release)
                 self.running.pop(launch.id, None)

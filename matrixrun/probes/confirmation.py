@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from matrixrun.evidence.requests import Evaluation, Pass, ScoreRequest
 from matrixrun.evidence.verdicts import Want
+from matrixrun.probes.protocol import Source, salt
 from matrixrun.probes.scoring import SCORING_CONCURRENCY
 
 
@@ -28,7 +29,7 @@ def confirmation_passes(scorer: str, wants: Iterable[Want]) -> tuple[Pass, ...]:
             id=pass_id,
             scores=tuple(sorted(scores[cell].values(), key=_order)),
             concurrency=SCORING_CONCURRENCY,
-            salt=f"{scorer}/{pass_id}",
+            salt=salt(Source(scorer, pass_id)),
         )
         for cell in sorted(scores)
         for pass_id in (f"confirm.{cell}",)

@@ -1,5 +1,8 @@
 """`equality`: every launch answers the same requests, at each batch size of its cells.
 
+Where prefixes are cached, every third prompt is sent a second time at the end of the pass: its
+cached prefix is reused then, and the answer to a warm request is compared with a warm one.
+
 The null is what differs with no speculation at all. Between launches it is the same pass on B;
 within a launch it is the same requests on A once more, in reversed order, so that each is batched
 with others than before.
@@ -9,13 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.launches import Launch, Role
 from matrixrun.evidence.requests import Pass, Request, Sampling
 from matrixrun.matrix.schema import Matrix
 from matrixrun.plan import PlannedPair, batch_size
-from matrixrun.probes.protocol import Data, Source
+from matrixrun.probes.protocol import Data, Source, salt
 from matrixrun.workloads import Workload
+
+REPEAT_EVERY = 3
 
 
 class Equality:
@@ -29,13 +36,14 @@ class Equality:
         self, launch: Launch, cells: Sequence[Cell], workload: Workload, matrix: Matrix
     ) -> tuple[Pass, ...]:
         """Return one pass for each batch size; on A followed by its null within the launch."""
-        requests = _requests(workload, matrix)
+        cold = _requests(workload, matrix)
+        warm = _again(cold) if launch.config.prefix_caching else ()
         within = launch.role is Role.A and matrix.control == "within-launch"
         passes = []
         for size in sorted({batch_size(cell) for cell in cells}):
-            passes.append(_pass(launch, main_pass(size), requests, size))
+            passes.append(_pass(launch, main_pass(size), cold + warm, size))
             if within:
-                passes.append(_pass(launch, null_pass(size), requests[::-1], size))
+                passes.append(_pass(launch, null_pass(size), cold[::-1] + warm[::-1], size))
         return tuple(passes)
 
     def sources(self, cell: Cell, pair: PlannedPair) -> dict[str, Source]:
@@ -77,6 +85,14 @@ def _requests(workload: Workload, matrix: Matrix) -> tuple[Request, ...]:
     )
 
 
+def _again(requests: tuple[Request, ...]) -> tuple[Request, ...]:
+    """Return every third request under another id; the prompt, the unit of statistics, stays."""
+    return tuple(
+        msgspec.structs.replace(request, id=f"{request.id}.again")
+        for request in requests[::REPEAT_EVERY]
+    )
+
+
 def _pass(launch: Launch, pass_id: str, requests: tuple[Request, ...], size: int) -> Pass:
-    salt = f"{launch.id}/{pass_id}"
-    return Pass(id=pass_id, requests=requests, concurrency=size, salt=salt)
+    namespace = salt(Source(launch.id, pass_id))
+    return Pass(id=pass_id, requests=requests, concurrency=size, salt=namespace)

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.launches import Launch
 from matrixrun.evidence.requests import Pass
+from matrixrun.matrix import fingerprint
 from matrixrun.matrix.schema import Matrix
 from matrixrun.plan import PlannedPair
 from matrixrun.workloads import Workload
@@ -28,6 +29,11 @@ class Source(NamedTuple):
 
     launch: str
     pass_id: str
+
+
+def salt(source: Source) -> str:
+    """Return the cache namespace of a pass: its own, and short and plain for every engine."""
+    return fingerprint([source.launch, source.pass_id])
 
 
 class Probe(Protocol):

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from matrixrun.evidence.requests import Evaluation, Observation, Pass, Score, ScoreRequest
-from matrixrun.probes.protocol import Source
+from matrixrun.probes.protocol import Source, salt
 from matrixrun.workloads import Workload
 
 # One text at a time: the composition of a batch would otherwise depend on timing, and a score on
@@ -112,5 +112,5 @@ def _pass(scorer: str, pass_id: str, scores: list[ScoreRequest]) -> Pass:
         id=pass_id,
         scores=tuple(scores),
         concurrency=SCORING_CONCURRENCY,
-        salt=f"{scorer}/{pass_id}",
+        salt=salt(Source(scorer, pass_id)),
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from matrixrun.evidence.errors import StoreError
 from matrixrun.evidence.launches import LaunchOutcome
 from matrixrun.evidence.verdicts import CellEvidence, CellResult
 from matrixrun.record.files import read_bytes, sha256
@@ -45,6 +46,8 @@ def cell_artifacts(
     for name, record in evidence.records.items():
         path = f"observations/{name}.parquet"
         source = store.root / record.path
+        if not source.exists():
+            raise StoreError(f"{source} is missing", remedy="restore it, then `matrixrun sync`")
         found.append(Artifact(path=path, sha256=record.sha256, source=source))
     for role, outcome in evidence.outcomes.items():
         found.append(_text(f"launches/{role}.command.sh", command_line(outcome)))

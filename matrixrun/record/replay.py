@@ -29,16 +29,18 @@ class Reader:
         """
         model = str(evidence.cell.axes["model"])
         records = evidence.records
+        off = self._observed(records.get("off"))
+        prompts = self._prompts(model) if records else {}
         return CellObservations(
             evidence=evidence,
             on=self._observed(records.get("on")),
-            off=self._observed(records.get("off")),
+            off=off,
             null=self._observed(records.get("null")),
             on_scores=self._scored(records.get("on.scores")),
             off_scores=self._scored(records.get("off.scores")),
             null_scores=self._scored(records.get("null.scores")),
             confirmations=self._scored(records.get("confirm")),
-            prompts=self._prompts(model) if records else {},
+            prompts={observation.request: prompts[observation.prompt] for observation in off},
         )
 
     def cells(self, evidences: Iterable[CellEvidence]) -> list[CellObservations]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from matrixrun.evidence.errors import TrackingError
+from matrixrun.evidence.errors import StoreError, TrackingError
 from matrixrun.record.artifacts import Artifact, cell_artifacts, digest, staged, sweep_artifacts
 from matrixrun.record.files import read_json, write_json
 from matrixrun.record.masking import mask
@@ -263,6 +263,10 @@ class Tracking:
         try:
             self._connected()
             yield
+        except StoreError as error:  # the ledger or an artifact; what MLflow has is not at risk
+            raise TrackingError(
+                f"MLflow is not up to date: {error.message}", remedy=error.remedy
+            ) from error
         except (MlflowException, SQLAlchemyError, OSError) as error:
             self._away_until = time.monotonic() + PAUSE_SECONDS
             reason = mask(" ".join(str(error).split()), self.uri)[:500]

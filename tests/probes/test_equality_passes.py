@@ -123,3 +123,25 @@ def test_probes_are_resolved_once_each_in_a_fixed_order():
 def test_probes_that_cannot_run_are_the_users_mistake(kinds, message):
     with pytest.raises(UserError, match=message):
         resolve(kinds)
+
+
+def test_where_prefixes_are_cached_every_third_prompt_comes_a_second_time_at_the_end():
+    grid = {
+        "engine": "vllm",
+        "model": "dense",
+        "prefix_caching": [True, False],
+        "speculation": {"method": "ngram", "num_speculative_tokens": 2},
+    }
+    made = matrix(control="within-launch", grid=grid)
+    planned = plan(made)
+    for launch in planned.launches:
+        cells = [cell for cell in planned.cells if cell.id in launch.cells]
+        main, *null = EQUALITY.passes(launch, cells, workload(), made)
+        expected = [f"p-{i}" for i in range(PROMPTS)]
+        warm = ["p-0.again", "p-3.again"] if launch.config.prefix_caching else []
+        assert [request.id for request in main.requests] == expected + warm
+        assert [r.prompt for r in main.requests] == expected + [
+            w.removesuffix(".again") for w in warm
+        ]
+        for again in null:  # reversed, yet still cold requests before warm ones
+            assert [request.id for request in again.requests] == expected[::-1] + warm[::-1]
