@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.requests import ScoreRequest
 from matrixrun.evidence.verdicts import CellResult, Finding, Want
 from matrixrun.judge.case import Case, CellObservations, build_case
@@ -13,7 +14,7 @@ from matrixrun.judge.invariance import acceptance_notices
 from matrixrun.judge.settings import JudgeSettings
 from matrixrun.judge.statistics import Ratio, holm
 from matrixrun.judge.steps import steps_of
-from matrixrun.judge.testimony import Testimony
+from matrixrun.judge.testimony import Objection, Testimony
 from matrixrun.judge.verdict import assemble
 from matrixrun.judge.witnesses import RATE_TESTS, WITNESSES, examine_outcomes
 from matrixrun.judge.witnesses.acceptance import LENGTH, acceptance_ratios
@@ -35,44 +36,45 @@ def judge_sweep(
     While `wants` is not empty the results are provisional; called again with the answers among
     `confirmations` they are final. `final` says that no more evidence can be had: nothing is
     asked, and what is not settled is INCONCLUSIVE. Pure: the same evidence gives the same bytes,
-    in whatever order requests and cells come.
+    in whatever order requests and cells come. Each cell is taken from `cells` once and let go.
     """
     heard = [_hear(observed, settings, len(cells)) for observed in cells]
-    told = _stand([testimony for testimony, _ in heard], settings.alpha)
-    lengths = {
-        observed.cell.id: ratio
-        for observed, (_, ratio) in zip(cells, heard, strict=True)
-        if ratio is not None
-    }
-    notices = acceptance_notices([observed.cell for observed in cells], lengths)
-    results = tuple(
-        assemble(
-            observed.cell,
-            testimony + Testimony(findings=notices.get(observed.cell.id, ())),
-            settings,
-        )
-        for observed, testimony in zip(cells, told, strict=True)
-    )
-    wants = () if final else tuple(
-        Want(cell=observed.cell.id, scores=scores)
-        for observed, testimony in zip(cells, told, strict=True)
-        if (scores := _once(testimony.wants))
-    )  # fmt: skip
-    return Judgement(results, wants)
+    told = _stand([one.told for one in heard], settings.alpha)
+    lengths = {one.cell.id: one.length for one in heard if one.length is not None}
+    notices = acceptance_notices([one.cell for one in heard], lengths)
+    results, wants = [], []
+    for one, testimony in zip(heard, told, strict=True):
+        noticed = testimony + Testimony(findings=notices.get(one.cell.id, ()))
+        results.append(assemble(one.cell, noticed, settings))
+        scores = _once(testimony.wants)
+        if scores and not final:
+            wants.append(Want(cell=one.cell.id, scores=scores))
+    return Judgement(tuple(results), tuple(wants))
 
 
-def _hear(
-    observed: CellObservations, settings: JudgeSettings, sweep_cells: int
-) -> tuple[Testimony, Ratio | None]:
-    """Return all testimony on one cell, and its mean acceptance length if it has one."""
+@dataclass(frozen=True)
+class _Heard:
+    """One cell's testimony, and its mean acceptance length if it has one."""
+
+    cell: Cell
+    told: Testimony
+    length: Ratio | None = None
+
+
+def _hear(observed: CellObservations, settings: JudgeSettings, sweep_cells: int) -> _Heard:
+    """Return all testimony on one cell; its observations are not needed afterwards."""
     told = examine_outcomes(observed.evidence)
     if told.objections:
-        return told, None
+        return _Heard(observed.cell, told)
     case = build_case(observed, settings, sweep_cells)
+    if not case.requests:
+        reason = "no request was answered by the on arm, the off arm and a control"
+        objection = Objection(Verdict.INCONCLUSIVE, reason)
+        return _Heard(observed.cell, Testimony(objections=(objection,)))
     examination = examine(case)
-    for witness in WITNESSES if case.requests else WITNESSES[:1]:
+    for witness in WITNESSES:
         told += witness.examine(examination)
-    return told, _acceptance_length(case)
+    return _Heard(observed.cell, told, _acceptance_length(case))
 
 
 def _acceptance_length(case: Case) -> Ratio | None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from matrixrun.evidence.verdicts import Finding, Severity
 from matrixrun.judge import patterns
-from matrixrun.judge.case import Answers, Case
+from matrixrun.judge.case import Answers, Case, Ints
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.patterns import Flags
 from matrixrun.judge.testimony import Testimony
@@ -16,7 +16,7 @@ def examine_answers(examination: Examination) -> Testimony:
     """Return a fault for each kind of broken answer that the on arm alone gave.
 
     Failed requests on a live engine, NaN, empty answers, tokens after the end of the turn, stops
-    without a stop token, limits missed. Where an off arm shows the same kind it is the baseline's.
+    that the target did not prefer, answers cut off, limits missed. Where an off arm shows the same kind it is the baseline's.
     """
     case = examination.case
     arms = (case.on, case.off, case.null)
@@ -26,7 +26,13 @@ def examine_answers(examination: Examination) -> Testimony:
         "nan": [patterns.undefined(arm) for arm in arms],
         "empty-output": [patterns.empty(arm) for arm in arms],
         "past-the-end": [_past(arm, stops) for arm in arms],
-        "stopped-early": [_stopped_elsewhere(arm, stops) for arm in arms],
+        "stopped-early": [
+            _stopped_elsewhere(case.on, stops) | _stopped_against(examination, case.on, case.forks),
+            _stopped_elsewhere(case.off, stops),
+            _stopped_elsewhere(case.null, stops)
+            | _stopped_against(examination, case.null, case.null_forks),
+        ],
+        "cut-short": [_cut(arm, case.off) for arm in arms],
         "length-limit": [_limit_missed(arm, case.off) for arm in arms],
     }
     told = Testimony()
@@ -45,7 +51,8 @@ TEXTS = {
     "nan": "have NaN among the on arm's logprobs",
     "empty-output": "were answered with nothing by the on arm",
     "past-the-end": "go on after the end of the turn on the on arm",
-    "stopped-early": "stop on the on arm without a stop token",
+    "stopped-early": "stop on the on arm where the off arm clearly goes on, or on no stop token",
+    "cut-short": "break off on the on arm, neither stopped nor at the limit",
     "length-limit": "end at the output limit with another number of tokens than the off arm's",
 }
 
@@ -80,6 +87,38 @@ def _stopped_elsewhere(answers: Answers, stops: frozenset[int]) -> Flags:
     last = np.full(flags.size, -1, dtype=np.int64)
     last[flags] = answers.token_ids[answers.offsets[1:][flags] - 1]
     return flags & ~np.isin(last, list(stops))
+
+
+def _stopped_against(examination: Examination, answers: Answers, forks: Ints) -> Flags:
+    """Return whether each answer stopped where the off arm goes on with a clear lead [requests].
+
+    The stop token need not be known: it is not the off arm's best, so that it lies at least as far
+    below as the runner-up does. One evaluation only, hence the band and not the ceiling.
+    """
+    case, ceiling = examination.case, examination.ceiling
+    flags = patterns.finished_by(answers, "stop") & (forks == answers.lengths)
+    flags &= answers.lengths < case.off.lengths
+    clear = max(ceiling.band, ceiling.value)
+    for index in np.flatnonzero(flags).tolist():
+        lead = _lead(case.off, index, int(forks[index]))
+        flags[index] = lead is not None and lead > clear
+    return flags
+
+
+def _lead(answers: Answers, index: int, position: int) -> float | None:
+    """Return best - runner-up in nats at a position of an answer's own top logprobs."""
+    rows = answers.observations[index].top_logprobs
+    if rows.ndim != 2 or rows.shape[1] < 2 or position >= rows.shape[0]:
+        return None
+    lead = float(rows[position, 0]) - float(rows[position, 1])
+    return None if np.isnan(lead) else lead
+
+
+def _cut(answers: Answers, off: Answers) -> Flags:
+    """Return whether each answer is shorter than the off arm's for no named reason [requests]."""
+    named = patterns.finished_by(answers, "stop") | patterns.finished_by(answers, "length")
+    flags: Flags = ~named & ~answers.failed & (answers.lengths < off.lengths)
+    return flags
 
 
 def _limit_missed(answers: Answers, off: Answers) -> Flags:

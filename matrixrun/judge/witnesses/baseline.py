@@ -9,7 +9,7 @@ import numpy as np
 
 from matrixrun.evidence.verdicts import Finding, Severity, Verdict
 from matrixrun.judge import patterns
-from matrixrun.judge.case import Answers
+from matrixrun.judge.case import Answers, Case
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.testimony import Objection, Testimony
 
@@ -23,12 +23,11 @@ MOST_CYCLING = 0.95
 def examine_baseline(examination: Examination) -> Testimony:
     """Return INCONCLUSIVE with its causes when an off arm is unsound by itself."""
     case = examination.case
-    if not case.requests:
-        return _unsound(["no request was answered by the on arm, the off arm and a control"])
     partial = [_failures(case.off, "off arm"), _failures(case.null, "control")]
     causes = [
         _undefined(case.off, "off arm"),
         _undefined(case.null, "control"),
+        _unscorable(case),
         _degenerate(case.off, "off arm"),
         _degenerate(case.null, "control"),
         _unexplained(examination),
@@ -65,6 +64,14 @@ def _undefined(answers: Answers, name: str) -> str | None:
         return None
     first = answers.observations[flags[0]].request
     return f"NaN logprobs in {flags.size} requests of the {name} (first: {first})"
+
+
+def _unscorable(case: Case) -> str | None:
+    scores = (*case.observed.off_scores, *case.observed.null_scores)
+    bad = sorted(one.request for one in scores if one.error is None and np.isnan(one.regret).any())
+    if not bad:
+        return None
+    return f"the off arm scores {len(bad)} of the off arms' own answers with NaN (first: {bad[0]})"
 
 
 def _degenerate(answers: Answers, name: str) -> str | None:

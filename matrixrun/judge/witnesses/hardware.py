@@ -8,8 +8,10 @@ from matrixrun.evidence.verdicts import Finding, Severity, Verdict
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.testimony import Objection, Testimony
 
-# What names a machine or changes by the hour, rather than saying what kind it is.
-IDENTITY = frozenset({"node", "node_id", "host", "hostname", "address", "ip", "uuid", "uuids"})
+# What names a machine, or differs between equal ones (memory less what the kernel keeps).
+IDENTITY = frozenset(
+    {"node", "node_id", "host", "hostname", "address", "ip", "uuid", "uuids", "memory_gib"}
+)
 
 
 def examine_hardware(examination: Examination) -> Testimony:

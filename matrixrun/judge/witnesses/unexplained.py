@@ -43,8 +43,8 @@ def _findings(examination: Examination, found: tuple[Suspicion, ...]) -> tuple[F
             Finding(
                 kind=KIND,
                 severity=Severity.FAULT,
-                text=f"{len(found)} unexplained tokens in {requests} requests in all; {past_cap} more "
-                "lie beyond the ceiling and were not scored again",
+                text=f"{len(found)} unexplained tokens in {requests} requests in all; {past_cap} "
+                "more lie beyond the ceiling and were not scored again",
                 numbers={"tokens": len(found), "requests": requests, "past_cap": past_cap},
             ),
         )
