@@ -54,14 +54,21 @@ def finished_by(answers: Answers, reason: str) -> Flags:
     return np.array([one.finish_reason == reason for one in answers.observations], dtype=bool)
 
 
+def inner_tokens(*arms: Answers) -> frozenset[int]:
+    """Return the tokens that stand in an answer of these arms before its last."""
+    found: set[int] = set()
+    for answers in arms:
+        inner = answers.position < answers.lengths[answers.owner] - 1
+        found.update(np.unique(answers.token_ids[inner]).tolist())
+    return frozenset(found)
+
+
 def stop_tokens(*arms: Answers) -> frozenset[int]:
     """Return the tokens that end answers of these arms and stand inside none: the stop tokens,
     where the engine returns them."""
     ends: dict[int, int] = {}
-    inside: set[int] = set()
+    inside = inner_tokens(*arms)
     for answers in arms:
-        inner = answers.position < answers.lengths[answers.owner] - 1
-        inside.update(int(token) for token in np.unique(answers.token_ids[inner]))
         stopped = finished_by(answers, "stop") & (answers.lengths > 0)
         for token in answers.token_ids[answers.offsets[1:][stopped] - 1]:
             ends[int(token)] = ends.get(int(token), 0) + 1

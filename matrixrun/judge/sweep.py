@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.requests import ScoreRequest
-from matrixrun.evidence.verdicts import CellResult, Finding, Want
+from matrixrun.evidence.verdicts import CellResult, Finding, Verdict, Want
 from matrixrun.judge.case import Case, CellObservations, build_case
 from matrixrun.judge.examination import examine
 from matrixrun.judge.invariance import acceptance_notices

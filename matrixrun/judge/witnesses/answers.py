@@ -16,20 +16,23 @@ def examine_answers(examination: Examination) -> Testimony:
     """Return a fault for each kind of broken answer that the on arm alone gave.
 
     Failed requests on a live engine, NaN, empty answers, tokens after the end of the turn, stops
-    that the target did not prefer, answers cut off, limits missed. Where an off arm shows the same kind it is the baseline's.
+    that the target did not prefer, answers cut short, limits missed. Where an off arm shows the
+    same kind it is the baseline's.
     """
     case = examination.case
     arms = (case.on, case.off, case.null)
     stops = patterns.stop_tokens(case.off, case.null)
+    inner = patterns.inner_tokens(case.off, case.null)
     kinds = {
         "failed-request": [arm.failed for arm in arms],
         "nan": [patterns.undefined(arm) for arm in arms],
         "empty-output": [patterns.empty(arm) for arm in arms],
         "past-the-end": [_past(arm, stops) for arm in arms],
         "stopped-early": [
-            _stopped_elsewhere(case.on, stops) | _stopped_against(examination, case.on, case.forks),
-            _stopped_elsewhere(case.off, stops),
-            _stopped_elsewhere(case.null, stops)
+            _stopped_inside(case.on, stops, inner)
+            | _stopped_against(examination, case.on, case.forks),
+            _stopped_inside(case.off, stops, inner),
+            _stopped_inside(case.null, stops, inner)
             | _stopped_against(examination, case.null, case.null_forks),
         ],
         "cut-short": [_cut(arm, case.off) for arm in arms],
@@ -78,15 +81,16 @@ def _past(answers: Answers, stops: frozenset[int]) -> Flags:
     return flags
 
 
-def _stopped_elsewhere(answers: Answers, stops: frozenset[int]) -> Flags:
-    """Return whether each answer finished with `stop` on another token than a stop token; none
-    where no stop tokens are known, as the engine may not return them."""
+def _stopped_inside(answers: Answers, stops: frozenset[int], inner: frozenset[int]) -> Flags:
+    """Return whether each answer finished with `stop` on a token that the off arms go on after;
+    none where no stop tokens are known, as the engine may not return them."""
     flags = patterns.finished_by(answers, "stop") & (answers.lengths > 0)
     if not stops:
         return np.zeros_like(flags)
     last = np.full(flags.size, -1, dtype=np.int64)
     last[flags] = answers.token_ids[answers.offsets[1:][flags] - 1]
-    return flags & ~np.isin(last, list(stops))
+    flags &= np.isin(last, list(inner))
+    return flags
 
 
 def _stopped_against(examination: Examination, answers: Answers, forks: Ints) -> Flags:
