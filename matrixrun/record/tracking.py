@@ -47,7 +47,7 @@ LEDGER = "mlflow.json"
 SENT = "matrixrun.artifacts"
 
 # MLflow waits for minutes by default. A sweep must not: whatever is missed, `sync` sends later.
-# Its progress bars and notes about new databases would break into the display, and it would
+# Its progress bars, links and notes about new databases would break into the display, and it would
 # report its use to its makers. What the user has set stays.
 ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
@@ -55,6 +55,7 @@ ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 PAUSE_SECONDS = 60.0

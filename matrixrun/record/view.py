@@ -25,6 +25,7 @@ HEADLINES = (
 NAME = "attributes.`Run Name`"
 MOST_COLUMNS = 20
 PIXELS = {NAME: 380, "tags.`verdict`": 130, "tags.`faults`": 160}
+PIXELS_A_LETTER = 6
 
 
 def view_tag(sweep: str) -> str:
@@ -39,8 +40,9 @@ def view_page(experiment_id: str, sweep: str) -> str:
 
 def view(results: Sequence[CellResult], sweep: str) -> str:
     """The view as MLflow's JSON: which runs, in which order, with which columns."""
-    tags = ["tags.`verdict`", "tags.`faults`"]
-    columns = (tags + _headlines(results) + _differing(results))[:MOST_COLUMNS]
+    headlines = _headlines(results)
+    columns = [*PIXELS, *headlines, *_differing(results)][1:MOST_COLUMNS]
+    widths = {column: PIXELS_A_LETTER * len(column) for column in headlines}
     return json.dumps(
         {
             "searchFilter": f"tags.{SWEEP} = '{sweep}' and tags.`{KIND}` = 'cell'",
@@ -48,7 +50,7 @@ def view(results: Sequence[CellResult], sweep: str) -> str:
             "orderByAsc": True,
             "selectedColumns": columns,
             "columnOrder": [NAME, *columns],
-            "columnWidths": PIXELS,
+            "columnWidths": PIXELS | widths,
             "runsHiddenMode": "FIRST_20_RUNS",
         }
     )
@@ -63,10 +65,11 @@ def _differing(results: Sequence[CellResult]) -> list[str]:
 
 
 def _headlines(results: Sequence[CellResult]) -> list[str]:
-    names = sorted({metric_name(name) for result in results for name in result.metrics})
+    names = {metric_name(name) for result in results for name in result.metrics}
+    on_first = sorted(names, key=lambda name: (not name.endswith(".on"), name))
     return [
         f"metrics.`{name}`"
         for headline in HEADLINES
-        for name in names
+        for name in on_first
         if name == headline or name.startswith(f"{headline}.")
     ]

@@ -223,6 +223,17 @@ def test_a_server_that_is_away_costs_seconds_and_no_results(store: Store) -> Non
     assert store.results() == (PASSED,)
 
 
+def test_a_lost_file_is_named_and_does_not_look_like_a_fault_of_the_server(
+    store: Store, uri: str
+) -> None:
+    record(store, PASSED)
+    evidence = store.evidence(PASSED.cell.id)
+    assert evidence is not None
+    (store.root / evidence.records["on"].path).unlink()
+    with pytest.raises(TrackingError, match=r"not up to date: .*equality\.b8\.parquet is missing"):
+        Tracking(uri, "small").sync(store)
+
+
 def test_a_deleted_experiment_is_explained(store: Store, uri: str) -> None:
     from mlflow import MlflowClient
 
