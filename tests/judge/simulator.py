@@ -22,6 +22,7 @@ VOCABULARY = 24
 DRAFT_TOKENS = 3
 PROMPT_LENGTH = 4
 EOS = VOCABULARY - 1
+LOOP = 5
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,12 @@ class Target:
     """Logits of a prefix: a peaked, deterministic function of prompt, position and last token.
 
     `spread` is the scale of the logits; with 4 about one step in ten has a margin below 1 nat.
+    `loops` are prompts on which the target itself falls into a loop, as small models do.
     """
 
     seed: int = 0
     spread: float = 4.0
+    loops: tuple[int, ...] = ()
 
     def logits(self, prompts: np.ndarray, position: int, last: np.ndarray) -> np.ndarray:
         """Return logits [requests, vocabulary] of the next token at `position`."""
@@ -45,6 +48,8 @@ class Target:
         uniform = (grid >> np.uint64(11)).astype(np.float64) / 2.0**53
         logits = self.spread * special.ndtri(np.clip(uniform, 1e-12, 1 - 1e-12))
         logits[:, EOS] = -60.0
+        if position >= 10:
+            logits[np.isin(prompts, self.loops), LOOP] += 40.0
         return logits
 
 

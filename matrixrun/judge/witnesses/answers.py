@@ -100,7 +100,7 @@ def _stopped_against(examination: Examination, answers: Answers, forks: Ints) ->
     below as the runner-up does. One evaluation only, hence the band and not the ceiling.
     """
     case, ceiling = examination.case, examination.ceiling
-    flags = patterns.finished_by(answers, "stop") & (forks == answers.lengths)
+    flags: Flags = patterns.finished_by(answers, "stop") & (forks == answers.lengths)
     flags &= answers.lengths < case.off.lengths
     clear = max(ceiling.band, ceiling.value)
     for index in np.flatnonzero(flags).tolist():
