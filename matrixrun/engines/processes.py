@@ -20,6 +20,7 @@ from matrixrun.evidence.errors import EngineError, UserError
 GUARD = Path(__file__).with_name("guard.py")
 GRACE_SECONDS = 8.0  # vLLM ends its workers in about a second; a GPU engine may need a few
 STOP_MARGIN_SECONDS = 25.0  # beyond the grace: the keeper's own two rounds of KILL
+SILENT_SECONDS = 10.0  # a keeper that has not even named itself by then is looked for
 MARKER = "MATRIXRUN_OWNED_BY"
 
 
@@ -46,6 +47,7 @@ class Held:
         self._grace = grace
         status_path.unlink(missing_ok=True)
         self.marker = marker()
+        self._began = time.monotonic()
         command = (sys.executable, "-I", "-S", str(GUARD))
         reader, self._writer = os.pipe()
         try:
@@ -81,7 +83,10 @@ class Held:
         """
         status = self.status()
         keeper = status.get("keeper")
-        if "ended" not in status and keeper is not None and not psutil.pid_exists(keeper):
+        if keeper is None:
+            silent = time.monotonic() - self._began > SILENT_SECONDS and not marked(self.marker)
+            return -signal.SIGKILL if silent else None
+        if "ended" not in status and not psutil.pid_exists(keeper):
             status = {"ended": "keeper gone", **self.status()}
         if "exit" not in status and "ended" not in status:
             return None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import socket
 import time
 from pathlib import Path
-
-import httpx
 
 from matrixrun.engines import containers
 from matrixrun.engines.environments import Environment
@@ -136,6 +135,8 @@ class Server:
         self._env = engine_environment(given, self._environment.overlay)
         argv = [fill(part) for part in self._command.argv]
         if self._environment.image is not None:
+            # A container has another home: it finds the hub's cache by this name.
+            self._env.setdefault("HF_HOME", str(Path.home() / ".cache" / "huggingface"))
             argv = containers.wrap(self._container(given), argv)
         self.argv = tuple(argv)
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,14 +156,14 @@ class Server:
         }
         for name, value in values.items():
             # Inside a JSON argument a path is a JSON string.
-            escaped = _json_escaped(value) if text.startswith("{") else value
-            text = text.replace(name, escaped)
+            text = text.replace(name, json.dumps(value)[1:-1] if text.startswith("{") else value)
         return text
 
     def _container(self, given: dict[str, str]) -> containers.Container:
         passed = {*given, *telling(self._env), *_only(self._env, "PYTHONPATH")}
         overlay = self._environment.overlay
-        local = [Path(p) for p in (self._target, self._draft or "") if Path(p).is_absolute()]
+        named = (self._target, self._draft or "", self._env["HF_HOME"])
+        local = [Path(p) for p in named if Path(p).is_absolute() and Path(p).exists()]
         assert self._environment.image is not None
         return containers.Container(
             runtime=containers.runtime(),
@@ -193,6 +194,8 @@ class Server:
         )
 
     def _answers(self) -> bool:
+        import httpx
+
         url = self.base_url + self.engine.health_path
         headers = {"Authorization": f"Bearer {self._key}"}
         with contextlib.suppress(httpx.HTTPError):
@@ -226,12 +229,6 @@ def free_port(host: str) -> int:
         probe.bind((host, 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _json_escaped(value: str) -> str:
-    import json
-
-    return json.dumps(value)[1:-1]
 
 
 def _only(env: dict[str, str], name: str) -> dict[str, str]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -168,3 +171,18 @@ def test_an_unknown_engine_is_named_with_the_nearest_known_one() -> None:
     with pytest.raises(UserError, match=r"'vlm'(?s:.)*did you mean 'vllm'"):
         get("vlm")
     assert "vllm" in kinds()
+
+
+def test_planning_loads_no_http() -> None:
+    code = (
+        "import sys, matrixrun.engines as e; e.get('vllm');"
+        "print([m for m in ('httpx', 'ray', 'mlflow', 'prometheus_client') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.stdout.strip() == "[]"

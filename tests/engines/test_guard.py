@@ -237,3 +237,20 @@ def test_another_users_of_the_marker_are_left_alone(tmp_path: Path) -> None:
     finally:
         other.kill()
         other.wait()
+
+
+def test_a_guard_that_cannot_write_its_notes_still_ends_what_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "SILENT_SECONDS", 0.5)
+    with (tmp_path / "log").open("wb") as log:
+        held = Held(
+            [sys.executable, "-c", "import time; time.sleep(1)"],
+            env={},
+            output=log,
+            status_path=tmp_path / "absent" / "status",
+        )
+    assert held.exit_code() is None
+    assert held.wait(20) == -signal.SIGKILL
+    held.stop()
+    assert "No such file" in (tmp_path / "log").read_text()

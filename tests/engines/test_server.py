@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import sys
@@ -194,3 +195,38 @@ def test_a_tail_is_the_end_of_the_log(tmp_path: Path) -> None:
     server.log_path.parent.mkdir()
     server.log_path.write_text("".join(f"line {i}\n" for i in range(100)))
     assert server.log_tail(2) == "line 98\nline 99"
+
+
+def test_a_launch_in_an_image_is_wrapped_and_finds_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`docker` is a stand-in that prints its arguments: no container runs here."""
+    docker = tmp_path / "docker"
+    docker.write_text('#!/bin/sh\necho "$@"\necho REFUSED: a stand-in\n')
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "target").mkdir()
+    server = Server(
+        Command(argv=("$PYTHON", "serve", "$TARGET"), env={"ENGINE_KEY": "$KEY"}),
+        Environment(Path("python3"), None, None, "key", image="an/image:1"),
+        engine=StandIn(),
+        target=str(tmp_path / "target"),
+        log_path=tmp_path / "log",
+        api_key="launch-secret-1",
+        accelerators=1,
+    )
+    with pytest.raises(EngineRefused):
+        server.start()
+    said = server.log_path.read_text()
+    for part in (
+        "--env ENGINE_KEY",
+        "--env HF_HOME",
+        f"--volume {tmp_path}/hub:{tmp_path}/hub",
+        f"--volume {tmp_path}/target:{tmp_path}/target",
+        "--gpus all",
+        f"an/image:1 python3 serve {tmp_path}/target",
+    ):
+        assert part in said
+    assert "launch-secret-1" not in said
