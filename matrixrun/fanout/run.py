@@ -106,10 +106,11 @@ class _Run:
         self.store.write_plan(planning.to_json(self.plan))
         self.store.write_settings(self.judging)
         self.store.set_state(SweepState.RUNNING)
+        resumed = len(self.store.evidences())
         for evidence in refused_evidence(self.plan, self.judging):
             self._keep(evidence)
         left = self._left()
-        self.display.started(self._head(left))
+        self.display.started(self._head(left, resumed))
         interrupted = self._fan_out(left) if left.launches else False
         return self._close(interrupted)
 
@@ -126,7 +127,7 @@ class _Run:
             return msgspec.structs.replace(self.plan, launches=(), pairs=(), cells=())
         return planning.select(self.plan, open_cells)
 
-    def _head(self, left: Plan) -> SweepHead:
+    def _head(self, left: Plan, resumed: int) -> SweepHead:
         return SweepHead(
             sweep=self.store.info.id,
             root=self.store.root,
@@ -135,7 +136,7 @@ class _Run:
             naive_launches=left.naive_launches,
             seconds=left.seconds,
             accelerators=str(left.accelerators_at_once or ""),
-            resumed=len(self.plan.cells) - len(left.cells),
+            resumed=resumed,
         )
 
     def _fan_out(self, left: Plan) -> bool:

@@ -162,7 +162,7 @@ class Sweep:
         if outcome.end is LaunchEnd.SERVED:
             await self._serve(running)
         outcome, log = await running.finish()
-        self.store.log_path(launch.id).write_bytes(log)
+        self.store.write_log(launch.id, log)
         return outcome
 
     async def _serve(self, running: RunningLaunch) -> None:
@@ -251,9 +251,17 @@ class Sweep:
         return [pair for pair in self.plan.pairs if pair.off == scorer.id]
 
     def _conclude(self, launch: Launch) -> None:
-        """Write the evidence of the cells whose last launch this was."""
-        for pair in self._pairs(launch):
-            self.store.write_evidence(self._evidence(pair))
+        """Write the evidence of the cells whose last launch this was, and show what it says.
+
+        The verdict shown is provisional: corrections for multiplicity need the whole sweep.
+        """
+        evidences = [self._evidence(pair) for pair in self._pairs(launch)]
+        for evidence in evidences:
+            self.store.write_evidence(evidence)
+        for result in judge_sweep(
+            Reader(self.store).cells(evidences), self.judging, final=True
+        ).results:
+            self.display.cell(result)
 
     def _evidence(self, pair: PlannedPair) -> CellEvidence:
         cell = next(cell for cell in self.plan.cells if cell.id == pair.cell)

@@ -185,14 +185,9 @@ class Store:
         """The folder of a launch (made when something is first written into it)."""
         return self.root / "launches" / file_name(launch)
 
-    def log_path(self, launch: str) -> Path:
-        """Where the engine's own log belongs; its folder exists afterwards."""
-        folder = self.launch_folder(launch)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"cannot make {folder}: {error.strerror}", remedy=_AGAIN) from error
-        return folder / "engine.log"
+    def write_log(self, launch: str, data: bytes) -> None:
+        """Keep the engine's own log."""
+        write_bytes(self.launch_folder(launch) / "engine.log", data)
 
     def write_outcome(self, outcome: LaunchOutcome) -> None:
         """Keep what became of a launch."""

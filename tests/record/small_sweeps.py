@@ -91,7 +91,7 @@ def run_cell(store: Store, cell: Cell) -> CellEvidence:
             log_tail="INFO: ready",
             argv=("vllm", "serve", "$TARGET"),
         )
-        store.log_path(launch).write_text("INFO: starting\nINFO: ready\n")
+        store.write_log(launch, b"INFO: starting\nINFO: ready\n")
         store.write_outcome(outcomes[role])
         records[key] = store.write_observations(launch, "equality.b8", [make_observation()])
     evidence = CellEvidence(
