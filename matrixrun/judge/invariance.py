@@ -36,7 +36,7 @@ def acceptance_notices(
     for cell in cells:
         if cell.id in lengths and math.isfinite(lengths[cell.id].error):
             groups.setdefault(_key(cell), []).append(cell.id)
-    compared = [sorted(group) for group in groups.values() if len(group) > 1]
+    compared = [sorted(set(group)) for group in groups.values() if len(set(group)) > 1]
     total = max(1, sum(len(group) for group in compared))
     told: dict[str, tuple[Finding, ...]] = {}
     for group in compared:

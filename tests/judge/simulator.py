@@ -150,20 +150,24 @@ def score(pair: Pair, observations: Iterable[Observation], salt: int) -> tuple[S
     """Return the scorer's prefill scores of what an arm emitted."""
     observations = list(observations)
     random = np.random.default_rng([pair.scorer.seed, salt])
-    return tuple(_score(pair, one, random) for one in observations)
+    longest = max((one.token_ids.size for one in observations), default=0)
+    prompts = np.array([int(one.request[1:]) for one in observations], dtype=np.int64)
+    last = np.zeros((prompts.size, longest + 1), dtype=np.int64)
+    last[:, 0] = _prompt_ids(pair)[prompts, -1]
+    for row, one in enumerate(observations):
+        last[row, 1 : one.token_ids.size + 1] = one.token_ids
+    laws = np.zeros((prompts.size, longest, VOCABULARY))
+    for position in range(longest):
+        exact = pair.target.logits(prompts, position, last[:, position])
+        noise = pair.scorer.noise * random.standard_normal(exact.shape)
+        laws[:, position] = special.log_softmax(exact + noise, axis=1)
+    return tuple(_score(one, laws[row]) for row, one in enumerate(observations))
 
 
-def _score(pair: Pair, one: Observation, random: np.random.Generator) -> Score:
-    index, count = int(one.request[1:]), one.token_ids.size
-    last = np.concatenate([_prompt_ids(pair)[index, -1:], one.token_ids[:-1]])[:count]
-    rows = [
-        pair.target.logits(np.array([index]), position, last[position : position + 1])[0]
-        for position in range(count)
-    ]
-    exact = np.array(rows).reshape(count, VOCABULARY)
-    law = special.log_softmax(exact + pair.scorer.noise * random.standard_normal(exact.shape), -1)
-    best = law.argmax(-1)
-    places = np.arange(count)
+def _score(one: Observation, laws: np.ndarray) -> Score:
+    count = one.token_ids.size
+    law = laws[:count]
+    best, places = law.argmax(-1), np.arange(count)
     return Score(
         request=one.request,
         evaluation=Evaluation.PREFILL,
@@ -176,13 +180,12 @@ def _score(pair: Pair, one: Observation, random: np.random.Generator) -> Score:
 
 def answer(pair: Pair, wants: Iterable[Want], salt: int = 77) -> tuple[Score, ...]:
     """Return the scorer's answers to what the judge wants."""
-    told = []
+    told: list[Score] = []
     for number, want in enumerate(request for entry in wants for request in entry.scores):
         index = _index_of(pair, want.token_ids)
-        random = np.random.default_rng([pair.scorer.seed, salt, number])
         emitted = np.array(want.token_ids[PROMPT_LENGTH:], dtype=np.int32)
         one = Observation(request=request_id(index), prompt="", category="", token_ids=emitted)
-        whole = _score(pair, one, random)
+        (whole,) = score(pair, [one], salt + number)
         told.append(
             replace(
                 whole,

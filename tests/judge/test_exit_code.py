@@ -1,0 +1,45 @@
+"""What a release gate reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from matrixrun.evidence.cells import Cell
+from matrixrun.evidence.verdicts import CellResult, Verdict
+from matrixrun.judge import exit_code
+
+
+def results(*verdicts: str) -> list[CellResult]:
+    """Return results of these verdicts; a trailing `!` marks an expected one."""
+    return [
+        CellResult(
+            cell=Cell(id=str(number), axes={}, fingerprint=""),
+            verdict=Verdict(name.rstrip("!")),
+            reason="",
+            expected=name.endswith("!"),
+        )
+        for number, name in enumerate(verdicts)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "complete", "code"),
+    [
+        (("PASS", "PASS"), True, 0),
+        (("PASS", "REFUSED"), True, 0),
+        (("PASS", "FAIL", "INCONCLUSIVE"), True, 1),
+        (("ERROR",), True, 1),
+        (("FAIL",), False, 1),
+        (("PASS", "INACTIVE"), True, 6),
+        (("INCONCLUSIVE",), True, 6),
+        (("INCONCLUSIVE",), False, 2),
+        (("PASS",), False, 2),
+        ((), True, 5),
+        ((), False, 2),
+        (("FAIL!", "PASS"), True, 0),
+        (("ERROR!", "INACTIVE!"), True, 0),
+        (("FAIL!", "FAIL"), True, 1),
+    ],
+)
+def test_the_worst_verdict_decides_and_an_expected_one_counts_as_good(verdicts, complete, code):
+    assert exit_code(results(*verdicts), complete) == code
