@@ -144,6 +144,13 @@ class Case:
         """Re-scorings by the id under which they were asked for."""
         return {score.request: score for score in self.observed.confirmations}
 
+    def unvalued(self, answers: Answers) -> NDArray[np.bool_]:
+        """Return whether some token of each answer to a comparable request has no score, its own
+        or borrowed from the same text of the off arm [requests]."""
+        unknown = np.isnan(answers.regrets)
+        some: NDArray[np.bool_] = counted(answers.owner, unknown, len(self.requests)) > 0
+        return some & self.comparable
+
     def by_prompt(self, values: Floats) -> Floats:
         """Return the sums of `values` [requests] over each prompt's requests [prompts]."""
         return counted(self.prompt_groups, values, 0)

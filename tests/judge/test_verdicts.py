@@ -436,6 +436,12 @@ def test_answers_that_differ_and_could_not_be_scored_are_not_passed():
     assert "could not be scored" in result.reason
 
 
+def test_off_arms_whose_own_answers_could_not_be_scored_are_no_baseline():
+    result = judged(replace(simulate(Pair()), on_scores=(), off_scores=(), null_scores=()), Pair())
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "could not be scored" in result.reason
+
+
 def test_scores_of_the_on_arm_are_not_needed_where_its_answers_are_the_off_arms():
     cell = replace(simulate(Pair()), on_scores=())
     assert judged(cell, Pair()).verdict is Verdict.PASS
@@ -444,6 +450,16 @@ def test_scores_of_the_on_arm_are_not_needed_where_its_answers_are_the_off_arms(
 def test_a_cell_without_a_control_is_inconclusive():
     cell = replace(simulate(Pair()), null=(), null_scores=())
     assert judged(cell, Pair()).verdict is Verdict.INCONCLUSIVE
+
+
+def test_speed_and_reuse_are_figures_of_both_arms():
+    pair = Pair()
+    on, off, null = answers(pair)
+    on = changed(on, range(24), cached_tokens=4)
+    metrics = judged(gathered(pair, on, off, null), pair).metrics
+    assert metrics["speed/tokens_per_second.on"] == 48 * 48 / 1.0
+    assert metrics["speed/speedup"] == pytest.approx(1.5)
+    assert (metrics["reuse/cached_tokens.on"], metrics["reuse/cached_tokens.off"]) == (96, 0)
 
 
 # --- launches that did not serve -------------------------------------------------------------

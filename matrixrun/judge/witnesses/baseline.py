@@ -18,6 +18,8 @@ KIND = "baseline-unsound"
 # it: only an arm that does little else is unsound.
 MOST_CONSTANT = 0.5
 MOST_CYCLING = 0.95
+# Scores that fail now and then leave enough of the off arms valued.
+MOST_UNVALUED = 0.1
 
 
 def examine_baseline(examination: Examination) -> Testimony:
@@ -34,6 +36,7 @@ def examine_baseline(examination: Examination) -> Testimony:
         _noisy(examination),
     ]
     told = _unsound([cause for cause in causes if cause], voids=True)
+    partial += [_unvalued(case, case.off, "off arm"), _unvalued(case, case.null, "control")]
     told += _unsound([cause for cause in [*partial, _unlike(examination)] if cause])
     wants = examination.off.wants + examination.null.wants
     return told + Testimony(wants=wants, metrics=_metrics(examination))
@@ -56,6 +59,13 @@ def _failures(answers: Answers, name: str) -> str | None:
     first = answers.observations[failed[0]]
     words = str(first.error).splitlines()[0] if first.error else ""
     return f"{failed.size} requests failed on the {name} (first: {first.request}: {words})"
+
+
+def _unvalued(case: Case, answers: Answers, name: str) -> str | None:
+    unvalued = case.unvalued(answers)
+    if unvalued.mean() <= MOST_UNVALUED:
+        return None
+    return f"{unvalued.mean():.0%} of the {name}'s own answers could not be scored"
 
 
 def _undefined(answers: Answers, name: str) -> str | None:

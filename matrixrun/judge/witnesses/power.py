@@ -16,11 +16,13 @@ def examine_power(examination: Examination) -> Testimony:
     were missing or could not be valued."""
     case, settings = examination.case, examination.settings
     rate, confidence = settings.detect_rate, settings.detect_confidence
-    valued = _valued(case)
-    compared = _prompts(case, case.comparable & valued)
+    unvalued = np.flatnonzero(case.unvalued(case.on) & (case.forks >= 0))
+    used = case.comparable.copy()
+    used[unvalued] = False
+    compared = _prompts(case, used)
     needed = required_requests(rate, confidence, settings.sensitivity)
     metrics = {
-        "power/requests": float((case.comparable & valued).sum()),
+        "power/requests": float(used.sum()),
         "power/prompts": float(compared),
         "power/required": float(needed),
         "power/visible_fault_rate": visible_fault_rate(compared, confidence, settings.sensitivity),
@@ -36,7 +38,6 @@ def examine_power(examination: Examination) -> Testimony:
         reasons.append(
             f"{len(case.missing)} requests were not sent to every arm (first: {case.missing[0]})"
         )
-    unvalued = np.flatnonzero(case.comparable & ~valued & (case.forks >= 0))
     if unvalued.size:
         first = case.requests[unvalued[0]]
         reasons.append(
@@ -50,13 +51,6 @@ def examine_power(examination: Examination) -> Testimony:
         )
     objections = tuple(Objection(Verdict.INCONCLUSIVE, reason) for reason in reasons)
     return Testimony(metrics=metrics, objections=objections)
-
-
-def _valued(case: Case) -> np.ndarray:
-    """Return whether every token of the on arm's answer is scored, or equals the off arm's."""
-    unknown = np.isnan(case.on.regrets)
-    complete = np.bincount(case.on.owner, weights=unknown, minlength=len(case.requests)) == 0
-    return np.asarray(complete | (case.forks < 0), dtype=bool)
 
 
 def _prompts(case: Case, flags: np.ndarray) -> int:

@@ -61,11 +61,8 @@ def _worst(answers: Answers, floor: float) -> Floats:
 
 def _paired(case: Case, differences: Floats) -> Floats:
     """Return the differences summed over prompts, where both arms are valued throughout."""
-    valued = case.comparable.copy()
-    for answers in (case.on, case.null):
-        unknown = np.isnan(answers.regrets)
-        valued &= np.bincount(answers.owner, weights=unknown, minlength=valued.size) == 0
-    return case.by_prompt(np.where(valued, differences, 0.0))
+    unvalued = case.unvalued(case.on) | case.unvalued(case.null)
+    return case.by_prompt(np.where(case.comparable & ~unvalued, differences, 0.0))
 
 
 def _metrics(answers: Answers, floor: float, arm: str) -> dict[str, float]:
