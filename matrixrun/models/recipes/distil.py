@@ -9,13 +9,15 @@ from training import Batches
 SHORTEST_PIECE, LONGEST_PIECE = 4, 24  # tokens
 
 
-def spliced(batches: Batches, rows: int, length: int) -> Tensor:
-    """Return ids [rows, length], each row short pieces of the text joined at random.
+def lessons(batches: Batches, rows: int, length: int, plain: int) -> Tensor:
+    """Return ids [rows, length] for a draft to learn from.
 
-    The prompts of a test are not in the text that the target knows by heart. Pieces torn out of it
-    are new to the target as well, and cost nothing, where letting it write would.
+    The first `plain` rows are the text as it stands. The others are short pieces joined at random:
+    the prompts of a test are not in the text that the target knows by heart. Torn-out pieces are
+    new to the target as well, and cost nothing, where letting it write would.
     """
-    return torch.stack([_spliced_row(batches, length) for _ in range(rows)])
+    known = [batches.piece(length) for _ in range(plain)]
+    return torch.stack(known + [_spliced_row(batches, length) for _ in range(rows - plain)])
 
 
 def _spliced_row(batches: Batches, length: int) -> Tensor:

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from checkpoint import to_bfloat16, write_checkpoint
 from dense import ROPE_THETA, Qwen3, Shape
-from distil import agreement_loss, spliced
+from distil import agreement_loss, lessons
 from text import documents, encode, train_tokenizer
 from torch import Tensor
 from torch.nn import functional
@@ -52,7 +52,7 @@ def train_draft(target: Qwen3, batches: Batches) -> Qwen3:
     optimiser = Optimiser(draft, DRAFT_STEPS, matrix_rate=0.005, other_rate=0.001)
     progress = Progress("draft", DRAFT_STEPS)
     for step in range(DRAFT_STEPS):
-        ids = spliced(batches, ROWS, LENGTH)
+        ids = lessons(batches, ROWS, LENGTH, plain=0)
         loss = agreement_loss(draft(ids), target(ids))
         optimiser.step(loss)
         progress.say(step, loss)

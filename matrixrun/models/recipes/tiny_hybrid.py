@@ -11,15 +11,15 @@ from pathlib import Path
 
 import torch
 from checkpoint import to_bfloat16, write_checkpoint
-from distil import agreement_loss, spliced
+from distil import agreement_loss, lessons
 from hybrid import HybridShape, MultiTokenPredictor, Qwen3Next, hybrid_config
 from text import documents, encode, train_tokenizer
 from torch.nn import functional
 from training import Batches, Optimiser, Progress, make_deterministic
 
 SHAPE = HybridShape()
-ROWS, LENGTH = 8, 96
-TARGET_STEPS, PREDICTOR_STEPS = 480, 140
+ROWS, PLAIN_ROWS, LENGTH = 8, 5, 96
+TARGET_STEPS, PREDICTOR_STEPS = 480, 200
 DRAFTED = 2  # the layer also learns to go on from its own state
 
 
@@ -41,10 +41,10 @@ def train_predictor(target: Qwen3Next, batches: Batches) -> MultiTokenPredictor:
     """Return the MTP layer, taught to say what the target says one token later."""
     predictor = MultiTokenPredictor(SHAPE)
     predictor.layers[0].load_state_dict(target.model.layers[-1].state_dict())
-    optimiser = Optimiser(predictor, PREDICTOR_STEPS, 0.01, 0.002)
+    optimiser = Optimiser(predictor, PREDICTOR_STEPS)
     progress = Progress("mtp", PREDICTOR_STEPS)
     for step in range(PREDICTOR_STEPS):
-        ids = spliced(batches, ROWS, LENGTH)
+        ids = lessons(batches, ROWS, LENGTH, plain=PLAIN_ROWS)
         state = target.state(ids)
         wanted = target.lm_head(state)
         drafts = predictor(target.model.embed_tokens(ids), state, DRAFTED)
