@@ -157,6 +157,22 @@ def gc(
     clean(older_than * 86400, results_root=results_root, delete=delete, say=typer.echo)
 
 
+@app.command(epilog=EPILOG)
+def report(
+    sweep: SweepRef,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The HTML file [default: report.html in the folder]."),
+    ] = None,
+    results_root: ResultsRoot = Path("results"),
+) -> None:
+    """Write a sweep's report: one HTML file with the verdicts and all their evidence."""
+    from matrixrun.record import Store, find_sweep
+    from matrixrun.signoff import write_report
+
+    typer.echo(write_report(Store.open(find_sweep(sweep, results_root)), out))
+
+
 @models_app.command("list")
 def list_models() -> None:
     """List the `builtin:` checkpoints."""

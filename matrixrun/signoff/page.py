@@ -1,0 +1,303 @@
+"""A sweep's results folder as the data of one page: a light index, and a detail a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from matrixrun.evidence.cells import AxisValue, Cell, Excluded, Speculation
+from matrixrun.evidence.errors import StoreError
+from matrixrun.evidence.launches import LaunchOutcome
+from matrixrun.evidence.verdicts import (
+    EXIT_CODES,
+    CellEvidence,
+    CellResult,
+    Severity,
+    Verdict,
+)
+from matrixrun.judge import JudgeSettings, exit_code
+from matrixrun.record import Store
+from matrixrun.record.artifacts import command_line
+from matrixrun.record.grid import worst_first
+from matrixrun.record.naming import label, labels, varying
+from matrixrun.record.replay import Reader
+from matrixrun.signoff.causes import Group, Localised, groups, localised
+from matrixrun.signoff.detail import CellDetail, bare_detail, detail_of, rounded
+from matrixrun.signoff.estimates import Speed
+
+LOG_LINES = 40
+# Figures that the matrix can show in place of the verdict, by the metric's name.
+FIGURES = {
+    "exact": "same/exact_match.on",
+    "exact_null": "same/exact_match.null",
+    "length": "acceptance/mean_acceptance_length",
+    "regret": "regret/max.on",
+    "regret_null": "regret/max.null",
+    "visible": "power/visible_fault_rate",
+}
+
+
+class Axis(msgspec.Struct, frozen=True, kw_only=True):
+    """An axis with more than one value: the values' words, in order."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A cell in lists and matrices; `at` holds the place of its value on each varying axis."""
+
+    id: str
+    verdict: Verdict
+    reason: str
+    at: tuple[int, ...]
+    expected: bool = False
+    faults: int = 0
+    notices: int = 0
+    figures: dict[str, float] = {}
+    speed: Speed = Speed()
+
+
+class LaunchView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A launch as a reader starts it again: command, versions, hardware, how it ended."""
+
+    role: str
+    command: str
+    end: str
+    facts: dict[str, Any] = {}
+    hardware: dict[str, Any] = {}
+    checkpoints: dict[str, str] = {}
+    ready_seconds: float | None = None
+    attempts: int = 1
+    log: str = ""
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """What the page says of the sweep as a whole. `constant` names the axes that do not vary."""
+
+    sweep: str
+    name: str
+    created: str
+    finished: str | None
+    state: str
+    program: str
+    matrix_sha256: str
+    exit_code: int
+    exit_text: str
+    engines: tuple[str, ...]
+    hardware: tuple[str, ...]
+    constant: str
+    control: str
+    stores_text: bool
+    notes: tuple[str, ...]
+    confidence: float | None
+    claim: str
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one report shows. `details` are in the order of `rows`."""
+
+    head: Head
+    axes: tuple[Axis, ...]
+    rows: tuple[Row, ...]
+    localised: tuple[Localised, ...]
+    groups: tuple[Group, ...]
+    pending: tuple[str, ...]
+    excluded: tuple[tuple[str, str], ...]
+    launches: dict[str, LaunchView]
+    details: tuple[CellDetail, ...]
+
+
+class PlanView(msgspec.Struct, frozen=True):
+    """What is read of plan.json here."""
+
+    cells: tuple[Cell, ...] = ()
+    excluded: tuple[Excluded, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def build_page(store: Store) -> Page:
+    """Read a results folder into a page.
+
+    A cell whose observations cannot be read is shown with the reason in their place.
+
+    Raises:
+        StoreError: the folder itself, its plan or a result cannot be read.
+    """
+    plan = store.plan(PlanView) if (store.root / "plan.json").exists() else PlanView()
+    results = worst_first(_planned(store.results(), plan))
+    done = {result.cell.id for result in results}
+    pending = tuple(cell.id for cell in plan.cells if cell.id not in done)
+    evidences = {evidence.cell.id: evidence for evidence in store.evidences()}
+    details = tuple(_details(store, results, evidences))
+    axes = axes_of([result.cell for result in results])
+    launches = _launches(store, evidences.values())
+    return Page(
+        head=_head(store, plan, results, pending, launches),
+        axes=axes,
+        rows=tuple(_row(r, axes, d) for r, d in zip(results, details, strict=True)),
+        localised=localised(results),
+        groups=groups(results),
+        pending=pending,
+        excluded=tuple((labels(one.axes), one.reason) for one in plan.excluded),
+        launches=launches,
+        details=details,
+    )
+
+
+def settings_of(store: Store) -> JudgeSettings:
+    """What the judge was asked; the defaults where the folder does not say."""
+    if (store.root / "judging.json").exists():
+        return store.settings(JudgeSettings)
+    return JudgeSettings()
+
+
+def axes_of(cells: Sequence[Cell]) -> tuple[Axis, ...]:
+    """The axes that vary, each with its values: numbers by size, else as they appear."""
+    axes = []
+    for name in varying(cells):
+        values = {axis_word(name, cell.axes[name]): cell.axes[name] for cell in cells}
+        order = sorted(values, key=lambda word: _size(values[word]))
+        axes.append(Axis(name=name, values=tuple(order)))
+    return tuple(axes)
+
+
+def axis_word(axis: str, value: AxisValue) -> str:
+    """One value in a word that is never empty: `tp1`, where labels leave defaults out."""
+    word = label(axis, value)
+    if word:
+        return word
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{axis[0]}p{value}"
+    return "default" if value is None else str(value)
+
+
+def _size(value: AxisValue) -> tuple[int, float, str]:
+    if isinstance(value, Speculation):
+        return (2, float(value.num_speculative_tokens or 0), "")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return (1, 0.0, "")
+    return (0, float(value), "")
+
+
+def _planned(results: Sequence[CellResult], plan: PlanView) -> list[CellResult]:
+    """The results that the plan asks for: a resumed folder may hold others."""
+    wanted = {cell.fingerprint for cell in plan.cells}
+    return [result for result in results if not wanted or result.cell.fingerprint in wanted]
+
+
+def _details(
+    store: Store, results: Sequence[CellResult], evidences: dict[str, CellEvidence]
+) -> Iterator[CellDetail]:
+    reader, settings = Reader(store), settings_of(store)
+    for result in results:
+        evidence = evidences.get(result.cell.id)
+        if evidence is None or "on" not in evidence.records or "off" not in evidence.records:
+            yield bare_detail(result, evidence, "no answers of both arms: see how they ended")
+            continue
+        try:
+            yield detail_of(reader.cell(evidence), result, settings, len(results))
+        except StoreError as error:
+            yield bare_detail(result, evidence, str(error))
+
+
+def _row(result: CellResult, axes: Sequence[Axis], detail: CellDetail) -> Row:
+    words = [(axis, axis_word(axis.name, result.cell.axes[axis.name])) for axis in axes]
+    faults = sum(finding.severity is Severity.FAULT for finding in result.findings)
+    found = {name: result.metrics.get(metric) for name, metric in FIGURES.items()}
+    return Row(
+        id=result.cell.id,
+        verdict=result.verdict,
+        reason=result.reason,
+        at=tuple(axis.values.index(word) for axis, word in words),
+        expected=result.expected,
+        faults=faults,
+        notices=len(result.findings) - faults,
+        figures={name: rounded(value) for name, value in found.items() if value is not None},
+        speed=detail.speed,
+    )
+
+
+def _launches(store: Store, evidences: Any) -> dict[str, LaunchView]:
+    views: dict[str, LaunchView] = {}
+    for evidence in evidences:
+        for role, outcome in evidence.outcomes.items():
+            if outcome.launch and outcome.launch not in views:
+                views[outcome.launch] = _launch(store, role, outcome)
+    return views
+
+
+def _launch(store: Store, role: str, outcome: LaunchOutcome) -> LaunchView:
+    # An engine's log may quote prompts: where no text is stored none is shown.
+    lines = outcome.log_tail.splitlines()[-LOG_LINES:] if store.info.store_text else []
+    return LaunchView(
+        role=role,
+        command=command_line(outcome) if outcome.argv else "",
+        end=outcome.end.value + (f": {outcome.message}" if outcome.message else ""),
+        facts={k: v for k, v in outcome.facts.items() if v not in (None, "", [], {})},
+        hardware=outcome.hardware,
+        checkpoints=outcome.checkpoints,
+        ready_seconds=outcome.ready_seconds,
+        attempts=outcome.attempts,
+        log="\n".join(lines),
+    )
+
+
+def _head(
+    store: Store,
+    plan: PlanView,
+    results: Sequence[CellResult],
+    pending: Sequence[str],
+    launches: dict[str, LaunchView],
+) -> Head:
+    info, settings = store.info, settings_of(store)
+    code = exit_code(results, complete=not pending) if results else 5
+    cells = [result.cell for result in results]
+    differing = varying(cells)
+    constant = (
+        labels(cells[0].axes, [a for a in cells[0].axes if a not in differing]) if cells else ""
+    )
+    confidences = [
+        r.metrics["power/sweep_confidence"]
+        for r in results
+        if "power/sweep_confidence" in r.metrics
+    ]
+    return Head(
+        sweep=info.id,
+        name=info.matrix_name,
+        created=info.created,
+        finished=info.finished,
+        state=info.state.value,
+        program=info.program,
+        matrix_sha256=info.matrix_sha256,
+        exit_code=code,
+        exit_text=EXIT_CODES[code],
+        engines=_distinct(f"{v.facts.get('engine')} {v.facts['version']}"
+                          for v in launches.values() if v.facts.get("version")),
+        hardware=_distinct(hardware_words(v.hardware) for v in launches.values()),
+        constant=constant,
+        control=settings.control,
+        stores_text=info.store_text,
+        notes=plan.notes,
+        confidence=rounded(min(confidences)) if confidences else None,
+        claim=(
+            f"asked for: a fault in {settings.detect_rate:.3g} of requests, "
+            f"at confidence {settings.detect_confidence:.3g}"
+        ),
+    )  # fmt: skip
+
+
+def hardware_words(hardware: dict[str, Any]) -> str:
+    """The machine in a few words: accelerators where there are any, else the processor."""
+    accelerators = hardware.get("accelerators") or []
+    if accelerators:
+        names = _distinct(a.get("name", a) if isinstance(a, dict) else a for a in accelerators)
+        return f"{len(accelerators)} x {', '.join(names)}"
+    cpu = hardware.get("cpu")
+    return f"{cpu}, {hardware.get('cores', '?')} cores" if cpu else ""
+
+
+def _distinct(words: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(word) for word in words if word))

@@ -1,0 +1,28 @@
+"""`matrixrun report`: the page of a sweep, written as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from matrixrun.record import Store, summary_markdown
+from matrixrun.record.files import write_bytes
+from matrixrun.signoff.html import render
+from matrixrun.signoff.page import build_page
+
+REPORT_FILE = "report.html"
+
+
+def write_report(store: Store, out: Path | None = None, *, decision: Any = None) -> Path:
+    """Write a sweep's report and return its path: `report.html` in the results folder, or `out`.
+
+    Raises:
+        StoreError: the results cannot be read, or the file cannot be written.
+    """
+    page = build_page(store)
+    results = store.results()
+    code = page.head.exit_code
+    summary = summary_markdown(results, store.info.id, code, pending=page.pending)
+    path = store.root / REPORT_FILE if out is None else out
+    write_bytes(path, render(page, summary=summary, decision=decision).encode("utf-8", "replace"))
+    return path
