@@ -11,7 +11,8 @@ import pytest
 from matrixrun.evidence.requests import PassRecord
 from matrixrun.evidence.verdicts import Severity, Verdict
 from matrixrun.judge import Expectation, JudgeSettings, judge_sweep
-from tests.judge.simulator import Arm, Pair, changed, simulate
+
+from .simulator import Arm, Pair, changed, simulate
 
 SETTINGS = JudgeSettings(detect_rate=0.1)
 PAIR = Pair()

@@ -17,7 +17,8 @@ from matrixrun.judge.ceiling import (
     movements,
     quantized_floor,
 )
-from tests.judge.simulator import Arm, Pair, evidence, outcome, simulate
+
+from .simulator import Arm, Pair, evidence, outcome, simulate
 
 
 def cell(**axes) -> Cell:

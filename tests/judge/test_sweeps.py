@@ -20,7 +20,8 @@ from matrixrun.judge.ceiling import learn_ceiling
 from matrixrun.judge.statistics import sign_flip_p_value
 from matrixrun.judge.witnesses import RATE_TESTS
 from matrixrun.matrix.schema import Matrix
-from tests.judge.simulator import Arm, Pair, answer, observe, simulate
+
+from .simulator import Arm, Pair, answer, observe, simulate
 
 SETTINGS = JudgeSettings(detect_rate=0.1)
 

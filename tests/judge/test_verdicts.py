@@ -12,7 +12,8 @@ from matrixrun.evidence.launches import LaunchEnd
 from matrixrun.evidence.requests import Evaluation
 from matrixrun.evidence.verdicts import CellResult, Severity, Verdict
 from matrixrun.judge import CellObservations, ExpectedVerdict, JudgeSettings, judge_sweep
-from tests.judge.simulator import (
+
+from .simulator import (
     LOOP,
     VOCABULARY,
     Arm,
