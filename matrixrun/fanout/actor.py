@@ -27,11 +27,20 @@ from matrixrun.evidence.errors import (
     MatrixrunError,
 )
 from matrixrun.evidence.launches import Checkpoint, Launch, LaunchEnd, LaunchOutcome
-from matrixrun.evidence.requests import Observation, Pass, Score
+from matrixrun.evidence.requests import Observation, Pass, Request, Sampling, Score
 from matrixrun.fanout import hardware
 
 LOG_BYTES = 4_000_000
 TAIL_LINES = 40
+# Repeats itself, so that a prompt-lookup drafter drafts too.
+WARM_UP = Request(
+    id="warm-up",
+    prompt="warm-up",
+    category="warm-up",
+    token_ids=(5, 6, 7, 8) * 4,
+    max_tokens=8,
+    sampling=Sampling(ignore_eos=True),
+)
 
 
 @dataclass(frozen=True)
@@ -115,7 +124,7 @@ class LaunchBody:
             accelerators=self._launch.gang.accelerators,
         )
         ready = self._server.start()
-        facts = asyncio.run(_facts(self._client()))
+        facts = asyncio.run(_warm(self._client()))
         self._outcome = msgspec.structs.replace(
             self._outcome,
             end=LaunchEnd.SERVED,
@@ -144,7 +153,7 @@ class LaunchBody:
     def _describe(self, target: str, draft: str | None) -> None:
         checkpoints = {}
         for name, path in (("target", target), ("draft", draft)):
-            if path is not None and Path(path).is_dir():
+            if path is not None and Path(path).exists():
                 checkpoints[name] = models.checkpoint_identity(Path(path)).sha256
         self._outcome = msgspec.structs.replace(
             self._outcome, hardware=hardware.describe(), checkpoints=checkpoints
@@ -172,8 +181,11 @@ class LaunchBody:
     def run(self, pass_: Pass) -> PassAnswer | LaunchOutcome:
         """Send one pass; returns its answer, or the launch's outcome when the engine died in it."""
         self._state = ("serving", pass_.id)
+        assert self._server is not None
         try:
-            return asyncio.run(_send(self._client(), pass_))
+            answer = asyncio.run(_send(self._client(), pass_))
+            self._server.check()
+            return answer
         except EngineDied as error:
             self._fail(LaunchEnd.DIED, error, error.log_tail)
         except EngineHung as error:
@@ -194,8 +206,10 @@ class LaunchBody:
 # event loop then; so these stand outside.
 
 
-async def _facts(client: engines.Client) -> dict[str, Any]:
+async def _warm(client: engines.Client) -> dict[str, Any]:
+    """Let the engine compile what it compiles at its first request; returns its facts."""
     try:
+        await client.generate(WARM_UP, salt="warm-up", logprobs=0)
         return await client.facts()
     finally:
         await client.aclose()

@@ -5,16 +5,18 @@ Every arm, every resume and every engine version sends those ids.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from matrixrun import models, workloads
+from matrixrun import engines, models, workloads
 from matrixrun.engines import environments
 from matrixrun.evidence.launches import ArmConfig
 from matrixrun.matrix import Matrix
 from matrixrun.plan import Plan
 from matrixrun.record import Store
-from matrixrun.workloads import Workload
+from matrixrun.workloads import Tokenizer, Workload
 
 OnLine = Callable[[str], None]
 
@@ -29,6 +31,7 @@ def stage(
     Raises:
         UserError: a tokenizer or the user's own prompts cannot be read.
         BuildError: a `builtin:` checkpoint cannot be built.
+        EngineError: an engine that is to tokenize does not start.
     """
     staged: dict[str, Workload] = {}
     for launch in plan.launches:
@@ -38,19 +41,45 @@ def stage(
         if store.has_workload(name):
             staged[name] = store.workload(name)
             continue
-        folder = _tokenizer_folder(launch.config, matrix, cache, on_line)
-        on_line(f"tokenizing {matrix.workload.prompts} prompts for {name}")
-        tokenizer = workloads.load_tokenizer(folder, launch.config.target.revision)
-        staged[name] = workloads.build(matrix.workload, tokenizer, seed=matrix.seed)
+        with _tokenizer(launch.config, matrix, cache, on_line) as tokenizer:
+            on_line(f"tokenizing {matrix.workload.prompts} prompts for {name}")
+            staged[name] = workloads.build(matrix.workload, tokenizer, seed=matrix.seed)
         store.write_workload(name, staged[name])
     return staged
 
 
-def _tokenizer_folder(config: ArmConfig, matrix: Matrix, cache: Path, on_line: OnLine) -> str:
-    """A `builtin:` target is built on this node too, with the engine's interpreter (torch)."""
-    if not config.target.path.startswith("builtin:"):
-        return config.target.path
-    environment = environments.prepare(
-        config.recipe, cache=cache, timeout=matrix.timeouts.build, on_line=on_line
-    )
-    return str(models.build(config.target.path, environment.python, cache, on_line))
+@contextmanager
+def _tokenizer(
+    config: ArmConfig, matrix: Matrix, cache: Path, on_line: OnLine
+) -> Iterator[Tokenizer]:
+    """The target's tokenizer. A `builtin:` target is built on this node too, with the engine's
+    interpreter; where only the engine can read the tokenizer, it is started for that."""
+    engine, path = engines.get(config.kind), config.target.path
+    builtin = models.is_builtin(path)
+    environment = None
+    if builtin or engine.tokenizing is not None:
+        environment = environments.prepare(
+            config.recipe, cache=cache, timeout=matrix.timeouts.build, on_line=on_line
+        )
+    if builtin:
+        assert environment is not None
+        path = str(models.build(path, environment.python, cache, on_line))
+    if engine.tokenizing is None or environment is None:
+        yield workloads.load_tokenizer(path, config.target.revision)
+        return
+    with tempfile.TemporaryDirectory(prefix="matrixrun-tokenizer-") as folder:
+        server = engines.Server(
+            engine.tokenizing.command(config),
+            environment,
+            engine=engine,
+            target=path,
+            log_path=Path(folder) / "engine.log",
+            ready_timeout=matrix.timeouts.ready,
+            mounts=(cache,),
+        )
+        with server:
+            source = engine.tokenizing.connect(server.base_url, server.key, name=config.model)
+            try:
+                yield workloads.ServedTokenizer(source)
+            finally:
+                source.close()

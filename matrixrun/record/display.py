@@ -48,14 +48,14 @@ class SweepHead(msgspec.Struct, frozen=True, kw_only=True):
 
     def lines(self) -> list[str]:
         """The head in two lines."""
-        work = f"{self.cells} cells in {self.launches} launches (one server an arm would be "
-        work += f"{self.naive_launches})"
+        work = f"{_many(self.cells, 'cell')} in {_many(self.launches, 'launch', 'launches')}"
+        work += f" (one server an arm would be {self.naive_launches})"
         if self.accelerators:
             work += f", {self.accelerators} at once"
         if self.seconds is not None:
             work += f", about {duration(self.seconds)}"
         if self.resumed:
-            work += f"; {self.resumed} cells are done already"
+            work += f"; done already: {_many(self.resumed, 'cell')}"
         return [f"sweep {self.sweep}", work]
 
 
@@ -97,6 +97,10 @@ class Display(Protocol):
         pending: Sequence[str] = (),
     ) -> None:
         """The end: matrix of verdicts, findings, where to look (`where` is tracking's hint)."""
+
+
+def _many(number: int, one: str, more: str = "") -> str:
+    return f"{number} {one if number == 1 else more or one + 's'}"
 
 
 def choose(*, quiet: bool = False, console: Console | None = None) -> Display:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from matrixrun.evidence.cells import AxisValue, Cell
 from matrixrun.evidence.verdicts import CellResult, Verdict
-from matrixrun.record.naming import CLIENT_AXES, label, labels, varying
+from matrixrun.record.naming import CLIENT_AXES, label, labels, plainly, varying
 
 # Verdicts by how much they say against shipping; each has a sign besides its colour.
 ORDER = (
@@ -73,6 +73,7 @@ def lay_out(results: Sequence[CellResult], *, across: Sequence[str] | None = Non
     """Lay out results; `across` are the axes that become columns (default: speculation and the
     client's axes)."""
     across = ("speculation", *CLIENT_AXES) if across is None else across
+    results = plainly(results)
     cells = [result.cell for result in results]
     differing = varying(cells)
     down_axes = [axis for axis in differing if axis not in across]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from matrixrun.evidence.cells import AxisValue, Cell, Speculation
+from matrixrun.evidence.verdicts import CellResult
+from matrixrun.matrix import fingerprint
 
 # The short dotted names of the axes, as columns of MLflow's tables.
 SHORT = {
@@ -53,9 +57,8 @@ def label(axis: str, value: AxisValue) -> str:
     """One axis of a cell in a word: `tp2`, `pc-off`, `b8`, `ngram-k4`; "" where there is nothing
     to say (a default)."""
     if isinstance(value, Speculation):
-        # Two speculations may differ in their options alone; then those have to be named.
-        options = " ".join(f"{k}={v}" for k, v in value.options.items())
-        return f"{value.label} {options}".strip()
+        # Two speculations may differ in their options alone: the same four digits as in the id.
+        return f"{value.label}-{fingerprint(value.options)[:4]}" if value.options else value.label
     if axis in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
         return "" if value == 1 else f"{axis[0]}p{value}"
     if axis == "batch_size":
@@ -65,6 +68,27 @@ def label(axis: str, value: AxisValue) -> str:
     if value is None or (axis, value) == ("quantization", "none"):
         return ""
     return f"kv-{value}" if axis == "kv_cache_dtype" else str(value)
+
+
+def plainly(results: Sequence[CellResult]) -> list[CellResult]:
+    """The results with the options of a speculation left out of their axes, wherever its label
+    alone tells it from the others."""
+    options: dict[str, set[str]] = {}
+    for result in results:
+        speculation = result.cell.axes.get("speculation")
+        if isinstance(speculation, Speculation):
+            options.setdefault(speculation.label, set()).add(fingerprint(speculation.options))
+
+    def plain(value: AxisValue) -> AxisValue:
+        if isinstance(value, Speculation) and len(options[value.label]) == 1:
+            return msgspec.structs.replace(value, options={})
+        return value
+
+    replace = msgspec.structs.replace
+    return [
+        replace(r, cell=replace(r.cell, axes={a: plain(v) for a, v in r.cell.axes.items()}))
+        for r in results
+    ]
 
 
 def labels(axes: Mapping[str, AxisValue], only: Sequence[str] | None = None) -> str:

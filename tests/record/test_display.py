@@ -58,7 +58,7 @@ def test_a_job_log_gets_one_line_an_event() -> None:
     assert len(lines) == 7
     assert all(line[2] == line[5] == ":" for line in lines)
     assert "4 cells in 3 launches (one server an arm would be 8), about 3 min 20 s" in lines[1]
-    assert lines[1].endswith("; 1 cells are done already")
+    assert lines[1].endswith("; done already: 1 cell")
     assert "launch on.small pass 1/3 after 0.0 s: equality.b8" in lines[4]
     assert lines[5].endswith("died after 0.0 s: first line [red]second[/red] line")
     assert lines[6].endswith("cell vllm.tiny-dense.ngram-k4.b8 ✗ FAIL: one wrong token")
