@@ -428,6 +428,31 @@ def test_arms_on_different_hardware_prove_nothing_and_the_difference_is_named():
     assert "H100" in result.reason
 
 
+def test_arms_that_served_different_targets_prove_nothing():
+    pair = Pair()
+    served = {
+        role: outcome(role, checkpoints={"target": digest, "draft": "d"})
+        for role, digest in (("on", "a" * 64), ("A", "b" * 64))
+    }
+    result = judged(replace(simulate(pair), evidence=evidence(ends=served)), pair)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "another target checkpoint" in result.reason
+
+
+def test_arms_that_refuse_every_request_are_a_bad_baseline_and_not_an_idle_drafter():
+    pair = Pair()
+    everything = list(range(pair.prompts))
+    nothing = np.zeros(0, np.int32)
+    arms = [
+        changed(arm, everything, error="HTTP 400: no", token_ids=nothing, accepted=nothing,
+                drafted=nothing)
+        for arm in answers(pair)
+    ]  # fmt: skip
+    result = judged(gathered(pair, *arms), pair)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "HTTP 400" in result.reason
+
+
 def test_answers_that_differ_and_could_not_be_scored_are_not_passed():
     pair = Pair().noisy(0.05)
     cell = simulate(pair)

@@ -3,6 +3,7 @@
 outcomes      what became of the launches (looks at outcomes alone)
 baseline      whether the off arms are sound, judged first and absolutely
 hardware      whether the arms ran on the same kind of machine
+checkpoints   whether they served the same target
 answers       events: failed requests, NaN, nothing, past the end, limits missed
 unexplained   emitted tokens that no off evaluation accounts for
 equality      exact match, first forks and their gaps
@@ -28,6 +29,7 @@ from matrixrun.judge.witnesses.acceptance import examine_acceptance
 from matrixrun.judge.witnesses.activity import examine_activity
 from matrixrun.judge.witnesses.answers import examine_answers
 from matrixrun.judge.witnesses.baseline import examine_baseline
+from matrixrun.judge.witnesses.checkpoints import examine_checkpoints
 from matrixrun.judge.witnesses.coverage import examine_coverage
 from matrixrun.judge.witnesses.equality import examine_equality
 from matrixrun.judge.witnesses.hardware import examine_hardware
@@ -50,6 +52,7 @@ class Witness:
 WITNESSES = (
     Witness("baseline", examine_baseline),
     Witness("hardware", examine_hardware),
+    Witness("checkpoints", examine_checkpoints),
     Witness("answers", examine_answers),
     Witness("unexplained", examine_unexplained),
     Witness("equality", examine_equality),

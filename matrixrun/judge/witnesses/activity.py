@@ -12,16 +12,19 @@ from matrixrun.judge.testimony import Objection, Testimony
 
 def examine_activity(examination: Examination) -> Testimony:
     """Return INACTIVE when nothing, or too little, was drafted; the share of tokens that came from
-    verification steps otherwise."""
+    verification steps otherwise. An on arm that answered nothing at all is not idle but broken:
+    others speak of that."""
     case, least = examination.case, examination.settings.min_speculated_share
     steps, counters = steps_of(case), counters_of(case)
     tokens = int(case.on.lengths.sum())
+    if tokens == 0:
+        return Testimony()
     drafted = _drafted(steps, counters)
     if drafted is None:
         return _inactive("nothing shows that the engine drafted: no steps and no counters", 0.0)
     if drafted == 0:
         return _inactive("the engine took the settings and never drafted a token", 0.0)
-    share = _share(steps, counters, case.on.lengths) if tokens else 0.0
+    share = _share(steps, counters, case.on.lengths)
     metrics = {"acceptance/speculated_share": share, "acceptance/draft_tokens": drafted}
     if share < least:
         reason = f"{share:.1%} of tokens came from verification steps, fewer than {least:.0%}"
