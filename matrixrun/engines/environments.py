@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import filelock
@@ -35,7 +35,8 @@ class Environment:
     """An engine's surroundings on this node: its interpreter, the folder that was built for it
     (None for the user's own), the overlay for PYTHONPATH, and a key that names the whole.
 
-    `image` is set for a container; `python` is then a name inside it.
+    `image` is set for a container; `python` is then a name inside it. `binary` is the server's own
+    executable, for an engine that has one.
     """
 
     python: Path
@@ -43,6 +44,7 @@ class Environment:
     overlay: Path | None
     key: str
     image: str | None = None
+    binary: str | None = None
 
 
 def prepare(recipe: Recipe, *, cache: Path, timeout: float, on_line: OnLine) -> Environment:
@@ -51,6 +53,28 @@ def prepare(recipe: Recipe, *, cache: Path, timeout: float, on_line: OnLine) -> 
     `timeout` bounds a build, in seconds; `on_line` receives each line of its progress. Raises
     BuildError with the end of pip's output, UserError for a recipe that names something absent.
     """
+    environment = _prepared(recipe, cache, timeout, on_line)
+    if recipe.binary is None:
+        return environment
+    return replace(environment, binary=_binary(recipe.binary, environment))
+
+
+def _binary(name: str, environment: Environment) -> str:
+    """The executable's path; in a container it is a name that only the container knows."""
+    if environment.image is not None:
+        return name
+    own = None if environment.path is None else str(environment.path / "bin")
+    wanted = str(Path(name).expanduser())
+    found = (shutil.which(wanted, path=own) if own else None) or shutil.which(wanted)
+    if found is None:
+        raise UserError(
+            f"binary: {name!r} is not an executable on this node",
+            remedy="give the path of the engine's server",
+        )
+    return str(Path(found).absolute())
+
+
+def _prepared(recipe: Recipe, cache: Path, timeout: float, on_line: OnLine) -> Environment:
     overlay = find_overlay(recipe.overlay)
     if recipe.image is not None:
         key = _digest({"image": recipe.image})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from matrixrun.evidence.launches import ArmConfig, Command, Recipe
@@ -44,6 +45,44 @@ class Client(Protocol):
         ...
 
 
+class TextTokenizer(Protocol):
+    """A tokenizer that only the engine can read, by way of a running server of it.
+
+    `prefix` are the ids that it puts before every plain text, `special` its special tokens' texts
+    by name (`bos_token`, `eos_token`), `chat_template` Jinja source.
+    """
+
+    name: str
+    vocabulary_size: int
+    prefix: tuple[int, ...]
+    chat_template: str | None
+    special: dict[str, str]
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The ids of `text` alone, with nothing put before or after it."""
+        ...
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of `token_ids`, special tokens included."""
+        ...
+
+    def close(self) -> None:
+        """Release the connections."""
+        ...
+
+
+class Tokenizing(Protocol):
+    """How an engine tokenizes whose checkpoints hold no `tokenizer.json`."""
+
+    def command(self, config: ArmConfig) -> Command:
+        """A command line as Engine.command's, of a server that is only asked to tokenize."""
+        ...
+
+    def connect(self, base_url: str, api_key: str, *, name: str) -> TextTokenizer:
+        """The tokenizer of a server started so; `name` is the checkpoint's, for messages."""
+        ...
+
+
 class Engine(Protocol):
     """What one kind of engine is. All but `client` is pure."""
 
@@ -62,12 +101,17 @@ class Engine(Protocol):
         """The path that answers 200 once the engine can serve."""
         ...
 
+    @property
+    def tokenizing(self) -> Tokenizing | None:
+        """How texts become ids; None where the checkpoint's own `tokenizer.json` says it."""
+        ...
+
     def refuse(self, config: ArmConfig) -> str | None:
         """Why this arm must not be launched (lossy by design, or not expressible), or None."""
         ...
 
     def command(self, config: ArmConfig) -> Command:
-        """The exact command line, with `$PYTHON $HOST $PORT $TARGET $DRAFT $KEY` to fill in.
+        """The exact command line, with `$PYTHON $BINARY $HOST $PORT $TARGET $DRAFT $KEY` to fill in.
 
         Raises UserError when the user's own arguments take over what matrixrun must decide.
         """
@@ -79,6 +123,10 @@ class Engine(Protocol):
 
     def start_seconds(self, config: ArmConfig) -> float:
         """A rough guess at the seconds from spawn to the first healthy answer."""
+        ...
+
+    def score_seconds(self, tokens: int) -> float:
+        """A rough guess at the seconds that scoring a text of so many emitted tokens takes."""
         ...
 
     def client(self, base_url: str, api_key: str, *, request_timeout: float) -> Client:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 
-from matrixrun.engines import vllm
+from matrixrun.engines import llamacpp, vllm
 from matrixrun.engines.protocol import Engine
 from matrixrun.evidence.errors import UserError
 
-_ENGINES: dict[str, Engine] = {engine.kind: engine for engine in (vllm.ENGINE,)}
+_ENGINES: dict[str, Engine] = {engine.kind: engine for engine in (vllm.ENGINE, llamacpp.ENGINE)}
 
 
 def kinds() -> tuple[str, ...]:

@@ -69,6 +69,11 @@ class Server:
         return f"http://{host}:{self.port}"
 
     @property
+    def key(self) -> str:
+        """The secret that the server asks for; it stays in this process."""
+        return self._key
+
+    @property
     def shown_env(self) -> dict[str, str]:
         """What the engine and its libraries read of the environment, secrets masked."""
         given = {name: self._env[name] for name in self._command.env if name in self._env}
@@ -148,6 +153,7 @@ class Server:
     def _fill(self, text: str) -> str:
         values = {
             "$PYTHON": str(self._environment.python),
+            "$BINARY": self._environment.binary or "",
             "$HOST": self.host,
             "$PORT": str(self.port),
             "$TARGET": self._target,

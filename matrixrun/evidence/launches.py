@@ -43,6 +43,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     virtual environment from `install` / `no_deps` (requirements), minus `without` (distributions
     removed afterwards). `overlay` is a folder put first on the engine's PYTHONPATH;
     `fallback_index` is a package index tried only when the user's own pip configuration fails.
+    `binary` is the server's own executable, for an engine that is no Python program: a path, or a
+    name to be found in the environment or on PATH.
     """
 
     install: tuple[str, ...] = ()
@@ -52,6 +54,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     fallback_index: str | None = None
     python: str | None = None
     image: str | None = None
+    binary: str | None = None
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,8 +102,8 @@ class ArmConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A command line as data. `$PYTHON`, `$HOST`, `$PORT`, `$TARGET` and `$DRAFT` in argv and env
-    are filled in where the process starts; secrets travel in the environment only."""
+    """A command line as data. `$PYTHON`, `$BINARY`, `$HOST`, `$PORT`, `$TARGET` and `$DRAFT` in argv
+    and env are filled in where the process starts; secrets travel in the environment only."""
 
     argv: tuple[str, ...]
     env: dict[str, str]

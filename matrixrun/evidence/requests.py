@@ -55,13 +55,15 @@ class Evaluation(StrEnum):
 class ScoreRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Given tokens to be scored: `token_ids[start:]` are scored, each after all before it.
 
-    With DECODE and EXTEND only the last token is scored (`start == len(token_ids) - 1`).
+    With DECODE and EXTEND only the last token is scored (`start == len(token_ids) - 1`). `rows` is
+    the number of rows to extend by, where an engine lets us choose it; 0 leaves it to the engine.
     """
 
     id: str
     token_ids: tuple[int, ...]
     start: int
     evaluation: Evaluation = Evaluation.PREFILL
+    rows: int = 0
 
 
 class Pass(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,7 +44,7 @@ class LimitsSpec(Section):
 
 class EngineSpec(Section):
     """An engine and how its environment is made: `install` (the default is the engine's own
-    recipe), or `python`, or `image`."""
+    recipe), or `python`, or `image`; `binary` is the server itself where it is no Python program."""
 
     kind: Text
     install: tuple[str, ...] | None = None
@@ -53,6 +53,7 @@ class EngineSpec(Section):
     overlay: FilePath | None = None
     fallback_index: str | None = None
     python: InterpreterPath | None = None
+    binary: InterpreterPath | None = None
     image: Text | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}

@@ -23,11 +23,12 @@ TAIL_LINES = 25
 
 
 def build(name: str, python: Path, cache: Path, on_line: Callable[[str], None]) -> Path:
-    """Return the folder of the checkpoint `name`, building its family if it is not there.
+    """Return the folder (or file) of the checkpoint `name`, building its family if it is not there.
 
     Args:
         name: a `builtin:` name.
-        python: an interpreter that has torch, safetensors, tokenizers and numpy.
+        python: the engine's interpreter, with what its recipes import (torch and safetensors for
+            folders, gguf for GGUF files).
         cache: the cache's root.
         on_line: called with each line that the recipe prints.
 
@@ -37,9 +38,9 @@ def build(name: str, python: Path, cache: Path, on_line: Callable[[str], None]) 
     """
     checkpoint = find(name)
     folder = _build_family(checkpoint.family, python, cache, on_line) / checkpoint.folder
-    if not (folder / "config.json").is_file():
+    if not folder.is_file() and not (folder / "config.json").is_file():
         raise BuildError(
-            f"{folder} holds no config.json", remedy=f"delete {folder.parent} and try again"
+            f"{folder} is no file and holds no config.json", remedy=f"delete {folder.parent} and try again"
         )
     return folder
 
@@ -85,7 +86,7 @@ def _run(command: list[str], family: Family, on_line: Callable[[str], None]) -> 
         BuildError: it did not start or ended with a status other than 0.
     """
     tail: deque[str] = deque(maxlen=TAIL_LINES)
-    remedy = "the interpreter needs torch, safetensors, tokenizers and numpy"
+    remedy = "the interpreter needs the packages that the recipe imports"
     try:
         process = subprocess.Popen(
             command,

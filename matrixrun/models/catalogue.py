@@ -48,7 +48,7 @@ class Checkpoint:
     Attributes:
         name: without the prefix, such as `tiny-dense/draft`.
         family: who makes it.
-        folder: relative to the family's folder.
+        folder: relative to the family's folder; one file where a checkpoint is one (GGUF).
         role: `target`, `draft` or `head`.
     """
 
@@ -62,7 +62,8 @@ _SHARED = ("checkpoint.py", "dense.py", "distil.py", "text.py", "training.py")
 _DENSE = Family("tiny-dense", "tiny_dense.py", _SHARED)
 _EAGLE3 = Family("tiny-dense-eagle3", "tiny_dense_eagle3.py", _SHARED, needs="tiny-dense")
 _HYBRID = Family("tiny-hybrid", "tiny_hybrid.py", (*_SHARED, "hybrid.py"))
-_FAMILIES = {family.name: family for family in (_DENSE, _EAGLE3, _HYBRID)}
+_GGUF_DENSE = Family("gguf-dense", "gguf_dense.py", ("gguf_file.py",))
+_FAMILIES = {family.name: family for family in (_DENSE, _EAGLE3, _HYBRID, _GGUF_DENSE)}
 
 _CHECKPOINTS = {
     checkpoint.name: checkpoint
@@ -73,6 +74,13 @@ _CHECKPOINTS = {
         Checkpoint("tiny-dense/w8a8", _DENSE, "w8a8", "target"),
         Checkpoint("tiny-dense/fp8", _DENSE, "fp8", "target"),
         Checkpoint("tiny-hybrid", _HYBRID, "target", "target"),
+        Checkpoint("gguf-dense/f32", _GGUF_DENSE, "dense-f32.gguf", "target"),
+        Checkpoint("gguf-dense/f16", _GGUF_DENSE, "dense-f16.gguf", "target"),
+        Checkpoint("gguf-dense", _GGUF_DENSE, "dense-bf16.gguf", "target"),
+        Checkpoint("gguf-dense/q8_0", _GGUF_DENSE, "dense-q8_0.gguf", "target"),
+        Checkpoint("gguf-dense/q4_k_m", _GGUF_DENSE, "dense-q4_k_m.gguf", "target"),
+        Checkpoint("gguf-dense/draft", _GGUF_DENSE, "draft.gguf", "draft"),
+        Checkpoint("gguf-dense/draft-far", _GGUF_DENSE, "draft-far.gguf", "draft"),
     )
 }
 

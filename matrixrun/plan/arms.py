@@ -45,7 +45,7 @@ def recipe_of(spec: EngineSpec) -> Recipe:
         base = engines.get(spec.kind).default_recipe
         changes: dict[str, Any] = {
             name: getattr(spec, name)
-            for name in ("no_deps", "without", "overlay", "fallback_index")
+            for name in ("no_deps", "without", "overlay", "fallback_index", "binary")
             if getattr(spec, name)
         }
         return msgspec.structs.replace(base, **changes)
@@ -57,6 +57,7 @@ def recipe_of(spec: EngineSpec) -> Recipe:
         fallback_index=spec.fallback_index,
         python=spec.python,
         image=spec.image,
+        binary=spec.binary,
     )
 
 

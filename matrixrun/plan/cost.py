@@ -15,8 +15,6 @@ CPU_TOKENS_PER_SECOND = 85.0
 ACCELERATOR_TOKENS_PER_SECOND = 60.0
 # (477 / 85) = 8 ** 0.83
 BATCH_EXPONENT = 0.83
-# Texts are scored one at a time. Assumed.
-SCORE_SECONDS = 0.06
 # Two healthy launches without speculation have been seen to agree on 76 of 100 prompts; texts
 # that agree are scored once.
 RESCORED_SHARE = 0.25
@@ -30,7 +28,7 @@ def launch_seconds(matrix: Matrix, server: Server, emitting_passes: int) -> floa
         server: the launch.
         emitting_passes: how many passes of other launches a scorer scores besides its own.
     """
-    spec = matrix.workload
+    spec, engine = matrix.workload, engines.get(server.config.kind)
     one = (
         CPU_TOKENS_PER_SECOND
         if server.config.accelerator is None
@@ -43,9 +41,8 @@ def launch_seconds(matrix: Matrix, server: Server, emitting_passes: int) -> floa
             seconds *= 2
             emitting_passes += len(server.batch_sizes)
         scored = len(server.batch_sizes) + RESCORED_SHARE * emitting_passes
-        seconds += scored * spec.prompts * SCORE_SECONDS
-    start = engines.get(server.config.kind).start_seconds(server.config)
-    return round(start + seconds, 1)
+        seconds += scored * spec.prompts * engine.score_seconds(spec.max_tokens)
+    return round(engine.start_seconds(server.config) + seconds, 1)
 
 
 def total_seconds(launches: Iterable[Launch], *, accelerators: int, cpus: float) -> float:

@@ -2,6 +2,7 @@
 
 prompts     Prompt, Workload
 tokenizer   Tokenizer, load_tokenizer: a checkpoint's own tokenizer and chat template
+served      ServedTokenizer: a tokenizer that only a running engine can read
 chat        render: a chat template in a sandbox
 registry    the workloads by name, one file each:
   decided     copy, count, echo, repeat: continuations with wide margins
@@ -13,10 +14,12 @@ build       build: a WorkloadSpec and a Tokenizer to a Workload
 from matrixrun.workloads.build import build
 from matrixrun.workloads.prompts import Prompt, Workload
 from matrixrun.workloads.registry import check_categories, names
+from matrixrun.workloads.served import ServedTokenizer
 from matrixrun.workloads.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = [
     "Prompt",
+    "ServedTokenizer",
     "Tokenizer",
     "Workload",
     "build",

@@ -9,6 +9,7 @@ from matrixrun.evidence.launches import ArmConfig, Command, Recipe
 
 CPU_START_SECONDS = 50.0  # plain `vllm serve` of 0.32 on two idle cores; imports are nearly all
 GPU_START_SECONDS = 150.0  # a guess: weights, graph capture and compilation of a mid-sized model
+SCORE_SECONDS = 0.06  # one prefill, however long; assumed
 SECONDS_PER_FURTHER_RANK = 12.0  # each rank is one more process that imports the engine
 
 
@@ -18,6 +19,7 @@ class VLLM:
     kind = "vllm"
     health_path = "/health"
     default_recipe: Recipe = _command.CPU_RECIPE
+    tokenizing = None
 
     def refuse(self, config: ArmConfig) -> str | None:
         """See Engine.refuse: settings that change the output by design."""
@@ -38,6 +40,10 @@ class VLLM:
             config.tensor_parallel_size * config.pipeline_parallel_size * config.data_parallel_size
         )
         return base + SECONDS_PER_FURTHER_RANK * (ranks - 1)
+
+    def score_seconds(self, tokens: int) -> float:  # noqa: ARG002 - the protocol's
+        """See Engine.score_seconds: a whole text is one prefill."""
+        return SCORE_SECONDS
 
     def client(self, base_url: str, api_key: str, *, request_timeout: float) -> Client:
         """See Engine.client."""

@@ -1,0 +1,66 @@
+"""llama.cpp: `command` and `refusals` are its pure half, `client`, `answers` and `reports` talk to
+a server, `tokenizer` reads texts with one; `in_process` is the server inside a Python package."""
+
+from __future__ import annotations
+
+from matrixrun.engines.llamacpp import command as _command
+from matrixrun.engines.llamacpp import refusals as _refusals
+from matrixrun.engines.protocol import Client, TextTokenizer
+from matrixrun.evidence.launches import ArmConfig, Command, Recipe
+
+CPU_START_SECONDS = 2.0  # a model of some MB on two idle cores; Python's own start is half of it
+ACCELERATOR_START_SECONDS = 30.0  # a guess: some GB of weights
+# Measured with 2.6 M parameters on one core: two requests a token.
+SCORE_SECONDS_PER_TOKEN = 0.006
+
+
+class LlamaCppTokenizing:
+    """See matrixrun.engines.protocol.Tokenizing: the tokenizer is in the GGUF file."""
+
+    def command(self, config: ArmConfig) -> Command:
+        """See Tokenizing.command."""
+        return _command.tokenizer_command(config)
+
+    def connect(self, base_url: str, api_key: str, *, name: str) -> TextTokenizer:
+        """See Tokenizing.connect."""
+        from matrixrun.engines.llamacpp.tokenizer import ServerTokenizer
+
+        return ServerTokenizer(base_url, api_key, name=name)
+
+
+class LlamaCpp:
+    """The engine behind `kind: llamacpp`."""
+
+    kind = "llamacpp"
+    health_path = "/health"
+    default_recipe: Recipe = _command.CPU_RECIPE
+    tokenizing = LlamaCppTokenizing()
+
+    def refuse(self, config: ArmConfig) -> str | None:
+        """See Engine.refuse: settings that change the output by design, or have no flag."""
+        return _refusals.refuse(config)
+
+    def command(self, config: ArmConfig) -> Command:
+        """See Engine.command."""
+        return _command.command(config)
+
+    def recognise_refusal(self, log: str) -> str | None:
+        """See Engine.recognise_refusal."""
+        return _refusals.recognise(log)
+
+    def start_seconds(self, config: ArmConfig) -> float:
+        """See Engine.start_seconds."""
+        return CPU_START_SECONDS if config.accelerator is None else ACCELERATOR_START_SECONDS
+
+    def score_seconds(self, tokens: int) -> float:
+        """See Engine.score_seconds: each token is a step of its own."""
+        return tokens * SCORE_SECONDS_PER_TOKEN
+
+    def client(self, base_url: str, api_key: str, *, request_timeout: float) -> Client:
+        """See Engine.client."""
+        from matrixrun.engines.llamacpp.client import LlamaCppClient
+
+        return LlamaCppClient(base_url, api_key, request_timeout=request_timeout)
+
+
+ENGINE = LlamaCpp()

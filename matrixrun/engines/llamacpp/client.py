@@ -1,0 +1,344 @@
+"""The HTTP half of llama.cpp: sends token ids, reads token ids."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import numpy as np
+
+from matrixrun.engines.llamacpp import answers, reports
+from matrixrun.engines.llamacpp.answers import Emission, Garbled, Valuation
+from matrixrun.evidence.errors import EngineDied
+from matrixrun.evidence.requests import (
+    Evaluation,
+    Observation,
+    Request,
+    Sampling,
+    Score,
+    ScoreRequest,
+)
+
+CONTROL_TIMEOUT = 30.0  # seconds for health, facts and metrics
+COMPLETION = "/completion"
+# Rows computed at least for each position of a prefill score: beyond eight, llama.cpp's kernels on
+# CPU and on GPU alike are those of a long prompt.
+PREFILL_ROWS = 16
+# Added to a token's logit it is emitted whatever the others are; logprobs are those before it.
+FORCE = 1.0e6
+FALLBACK_TOP = 64  # top logprobs asked for where a token cannot be forced
+
+
+class Failed(Exception):
+    """A request that did not work out on a live engine; the text is the engine's own."""
+
+
+class LlamaCppClient:
+    """See matrixrun.engines.protocol.Client.
+
+    Slots know no namespaces: when a salt differs from the one before, all slots are erased.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str,
+        *,
+        request_timeout: float,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._request_timeout = request_timeout
+        self._salt: str | None = None
+        self._erasing = asyncio.Lock()
+        self._whole_text_token: int | None = None
+        self._speculating: bool | None = None
+        self._http = httpx.AsyncClient(
+            base_url=base_url,
+            headers={"Authorization": f"Bearer {api_key}"},
+            timeout=httpx.Timeout(CONTROL_TIMEOUT),
+            # The server drops a connection after so many requests, and the next one on it is lost.
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+            transport=transport,
+            trust_env=False,  # a proxy has no business between us and a server of our own
+        )
+
+    async def healthy(self) -> bool:
+        """See Client.healthy."""
+        try:
+            return (await self._http.get("/health")).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    async def facts(self) -> dict[str, Any]:
+        """See Client.facts."""
+        parts = [await self._control("GET", path) for path in ("/props", "/slots", "/v1/models")]
+        return reports.facts(*(_json(part) if part.is_success else None for part in parts))
+
+    async def counters(self) -> dict[str, float]:
+        """See Client.counters."""
+        return reports.counters((await self._control("GET", "/metrics")).text)
+
+    async def reset_prefix_cache(self) -> None:
+        """See Client.reset_prefix_cache; raises EngineDied unless the server says it did."""
+        slots = _json(await self._control("GET", "/slots"))
+        for slot in slots if isinstance(slots, list) else []:
+            path = f"/slots/{slot['id']}?action=erase"
+            answer = await self._control("POST", path, json={})
+            if not answer.is_success:
+                raise EngineDied(f"slot {slot['id']} could not be erased: {_quote(answer)}")
+
+    async def aclose(self) -> None:
+        """See Client.aclose."""
+        await self._http.aclose()
+
+    async def generate(self, request: Request, *, salt: str, logprobs: int) -> Observation:
+        """See Client.generate. On a server that speculates every logprob is NaN: it puts 0 in the
+        place of those of accepted draft tokens."""
+        await self._enter(salt)
+        began = time.monotonic()
+        try:
+            body = _body(request.token_ids, request.sampling, request.max_tokens)
+            body |= {"n_probs": logprobs} if logprobs > 0 else {}
+            emission = Emission()
+            async with asyncio.timeout(self._request_timeout):
+                async for chunk in self._stream(body):
+                    emission.add(chunk, time.monotonic() - began)
+                seconds = time.monotonic() - began
+                if emission.missing():
+                    await self._fill(emission, body)
+                if await self._speculates():
+                    emission.withhold_logprobs()
+            return emission.observation(request, logprobs=logprobs, seconds=seconds)
+        except TimeoutError:
+            error = f"timeout: no answer within {self._request_timeout:g} s"
+        except (Failed, Garbled) as failure:
+            error = str(failure)
+        return Observation(
+            request=request.id,
+            prompt=request.prompt,
+            category=request.category,
+            finished=time.monotonic() - began,
+            error=error,
+        )
+
+    async def score(self, score: ScoreRequest, *, salt: str) -> Score:
+        """See Client.score. The server values no given tokens, so each is forced as the one output
+        after the text before it: logprobs are of the raw logits, which the force does not touch.
+
+        What was cached of that text decides how many rows are computed: one with DECODE, what
+        the score asks for with EXTEND, `PREFILL_ROWS` (or all there are) with PREFILL. Only the
+        last row goes through the output layer. `rows` is the least number that was computed.
+        """
+        await self._enter(salt)
+        values: list[Valuation] = []
+        error = None
+        try:
+            async with asyncio.timeout(self._request_timeout):
+                width = _width(score)
+                for place in range(score.start, len(score.token_ids)):
+                    values.append(await self._value(score.token_ids, place, width))
+        except TimeoutError:
+            error = f"timeout: not scored within {self._request_timeout:g} s"
+        except (Failed, Garbled) as failure:
+            error = str(failure)
+        return _score(score, [] if error else values, error)
+
+    async def _value(self, token_ids: tuple[int, ...], place: int, width: int) -> Valuation:
+        """Value the token at `place` by a step of `width` rows: what comes before them is cached
+        first, by itself."""
+        text, token = token_ids[:place], token_ids[place]
+        if len(text) > width:
+            await self._complete(_probe(text[: len(text) - width], None, 0))
+        cached = len(text) > width
+        body = _probe(text, token, 1) | {"cache_prompt": cached}
+        answer = await self._complete(body)
+        if not answers.probabilities(answer):
+            # The token ends inside a character, and such a one is returned without logprobs.
+            body = _probe(text, await self._safe_token(), FALLBACK_TOP)
+            if cached:
+                await self._complete(_probe(text[: len(text) - width], None, 0))
+            answer = await self._complete(body | {"cache_prompt": cached})
+        return answers.valuation(answer, token)
+
+    async def _safe_token(self) -> int:
+        """A token whose text is whole characters."""
+        if self._whole_text_token is None:
+            answer = await self._complete({"content": "a", "add_special": False}, "/tokenize")
+            tokens = answer.get("tokens") if isinstance(answer, dict) else None
+            if not isinstance(tokens, list) or not tokens or not isinstance(tokens[-1], int):
+                raise Garbled(f"no tokens for a text: {str(answer)[:300]}")
+            self._whole_text_token = tokens[-1]
+        return self._whole_text_token
+
+    async def _speculates(self) -> bool:
+        if self._speculating is None:
+            self._speculating = bool((await self.facts()).get("speculative"))
+        return self._speculating
+
+    async def _enter(self, salt: str) -> None:
+        async with self._erasing:
+            if salt != self._salt:
+                await self.reset_prefix_cache()
+                self._salt = salt
+
+    async def _fill(self, emission: Emission, body: dict[str, Any]) -> None:
+        """Fetch the ids that a stream leaves out: only an answer in one piece holds them all."""
+        again = {**body, "stream": False, "n_probs": 0, "cache_prompt": False}
+        answer = await self._complete(again)
+        ids = answer.get("tokens") if isinstance(answer, dict) else None
+        if not isinstance(ids, list) or not all(isinstance(token, int) for token in ids):
+            raise Garbled("token ids were asked for and none came")
+        emission.fill(ids, str(answer.get("content") or ""))
+
+    async def _control(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            return await self._http.request(method, path, **options)
+        except httpx.HTTPError as error:
+            raise EngineDied(f"{path} does not answer: {_name(error)}") from error
+
+    async def _stream(self, body: dict[str, Any]) -> AsyncIterator[Any]:
+        """The parsed parts of a streamed answer; Failed with the engine's words, EngineDied when
+        it is gone."""
+        timeout = httpx.Timeout(None, connect=CONTROL_TIMEOUT)
+        try:
+            async with self._http.stream("POST", COMPLETION, json=body, timeout=timeout) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    await self._refused(answer)
+                async for line in answer.aiter_lines():
+                    if line.startswith(("data:", "error:")):
+                        yield _part(line)
+        except httpx.HTTPError as error:
+            await self._require_life(_name(error))
+            raise Failed(f"the connection broke: {_name(error)}") from error
+
+    async def _complete(self, body: dict[str, Any], path: str = COMPLETION) -> Any:
+        """The parsed answer in one piece; raises as `_stream` does."""
+        timeout = httpx.Timeout(self._request_timeout, connect=CONTROL_TIMEOUT)
+        try:
+            answer = await self._http.post(path, json=body, timeout=timeout)
+        except httpx.ReadTimeout:
+            raise Failed(f"timeout: no answer within {self._request_timeout:g} s") from None
+        except httpx.HTTPError as error:
+            await self._require_life(_name(error))
+            raise Failed(f"the connection broke: {_name(error)}") from error
+        if not answer.is_success:
+            await self._refused(answer)
+        return _json(answer)
+
+    async def _refused(self, answer: httpx.Response) -> None:
+        if answer.is_server_error:
+            await self._require_life(_quote(answer))
+        raise Failed(_quote(answer))
+
+    async def _require_life(self, words: str) -> None:
+        if not await self.healthy():
+            raise EngineDied(f"the engine stopped answering: {words}")
+
+
+def _body(token_ids: tuple[int, ...], sampling: Sampling, max_tokens: int) -> dict[str, Any]:
+    """A request with every sampling field in it: what is left out, the server's defaults fill (a
+    top-k of 40 and more)."""
+    if sampling.stop_token_ids or sampling.allowed_token_ids:
+        raise Failed("stop_token_ids and allowed_token_ids are not expressible with llama.cpp")
+    return {
+        "prompt": list(token_ids),
+        "n_predict": max_tokens,
+        "stream": True,
+        "timings_per_token": True,
+        "return_tokens": True,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "typical_p": 1.0,
+        "xtc_probability": 0.0,
+        "dry_multiplier": 0.0,
+        "mirostat": 0,
+        "dynatemp_range": 0.0,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "repeat_penalty": sampling.repetition_penalty,
+        # Penalties elsewhere look at the whole text; here at the last 64 tokens unless told so.
+        "repeat_last_n": len(token_ids) + max_tokens,
+        "seed": -1 if sampling.seed is None else sampling.seed,
+        "ignore_eos": sampling.ignore_eos,
+        "stop": [],
+        "n_keep": 0,
+    }
+
+
+def _probe(text: tuple[int, ...], forced: int | None, top: int) -> dict[str, Any]:
+    """One output token after `text`, in the first slot; `forced` if given."""
+    body = _body(text, Sampling(ignore_eos=False), 1)
+    body |= {"stream": False, "timings_per_token": False, "id_slot": 0, "cache_prompt": True}
+    if top:
+        body["n_probs"] = top
+    if forced is not None:
+        body["logit_bias"] = [[forced, FORCE]]
+    return body
+
+
+def _width(score: ScoreRequest) -> int:
+    """The rows of the steps that value a score's tokens."""
+    if not 1 <= score.start < len(score.token_ids):
+        raise Failed(f"nothing to score from position {score.start}: the first token has none")
+    if score.evaluation is Evaluation.PREFILL:
+        return PREFILL_ROWS
+    if score.start != len(score.token_ids) - 1:
+        raise Failed(f"{score.evaluation} values the last token only, not from {score.start} on")
+    if score.evaluation is Evaluation.DECODE:
+        return 1
+    return score.rows or PREFILL_ROWS
+
+
+def _score(score: ScoreRequest, values: list[Valuation], error: str | None) -> Score:
+    return Score(
+        request=score.id,
+        evaluation=score.evaluation,
+        start=score.start,
+        token_logprobs=np.asarray([value.token for value in values], np.float32),
+        best_logprobs=np.asarray([value.best for value in values], np.float32),
+        best_ids=np.asarray([value.best_id for value in values], np.int32),
+        rows=min((value.rows for value in values), default=0),
+        bounded=any(value.bounded for value in values),
+        error=error,
+    )
+
+
+def _part(line: str) -> Any:
+    """The JSON of one line of a stream; Failed where it is an error."""
+    text = line.partition(":")[2].strip()
+    if text == "[DONE]":
+        raise Failed("a stream of another protocol than llama.cpp's")
+    try:
+        part = json.loads(text)
+    except ValueError as error:
+        raise Failed(f"a part of an answer that is no JSON: {text[:300]!r}") from error
+    if isinstance(part, dict) and isinstance(part.get("error"), dict):
+        raise Failed(f"{part['error'].get('code')}: {part['error'].get('message')}")
+    return part
+
+
+def _json(answer: httpx.Response) -> Any:
+    try:
+        return json.loads(answer.content)
+    except ValueError as error:
+        raise Failed(f"an answer that is no JSON: {answer.text[:300]!r}") from error
+
+
+def _quote(answer: httpx.Response) -> str:
+    """`HTTP 400: <the engine's words>`."""
+    try:
+        words = answer.json()["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        words = answer.text[:500]
+    return f"HTTP {answer.status_code}: {words}"
+
+
+def _name(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": ")
