@@ -28,6 +28,8 @@ app = typer.Typer(
 )
 models_app = typer.Typer(help="Small checkpoints that matrixrun builds itself.")
 app.add_typer(models_app, name="models", no_args_is_help=True)
+baseline_app = typer.Typer(help="What an approved sweep showed, as a file.")
+app.add_typer(baseline_app, name="baseline", no_args_is_help=True)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The matrix file.")]
 SweepRef = Annotated[
@@ -164,13 +166,65 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="The HTML file [default: report.html in the folder]."),
     ] = None,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write JUnit XML, for CI.")
+    ] = None,
     results_root: ResultsRoot = Path("results"),
 ) -> None:
     """Write a sweep's report: one HTML file with the verdicts and all their evidence."""
+    from matrixrun import signoff as signing
     from matrixrun.record import Store, find_sweep
-    from matrixrun.signoff import write_report
 
-    typer.echo(write_report(Store.open(find_sweep(sweep, results_root)), out))
+    store = Store.open(find_sweep(sweep, results_root))
+    typer.echo(signing.write_report(store, out))
+    if junit is not None:
+        typer.echo(signing.write_junit(store, junit))
+
+
+@baseline_app.command("accept", epilog=EPILOG)
+def accept_baseline(
+    sweep: SweepRef,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write it [default: print it].")
+    ] = None,
+    results_root: ResultsRoot = Path("results"),
+) -> None:
+    """Write what a sweep showed as a file for review: the expectations of those to come."""
+    from matrixrun import signoff as signing
+    from matrixrun.record import Store, find_sweep
+
+    store = Store.open(find_sweep(sweep, results_root))
+    if out is None:
+        sys.stdout.write(signing.accept(store))
+    else:
+        typer.echo(signing.write_baseline(store, out))
+
+
+@app.command(epilog=EPILOG)
+def signoff(
+    sweep: SweepRef,
+    against: Annotated[
+        str, typer.Option(metavar="BASELINE", help="A baseline file, or an approved sweep.")
+    ],
+    policy: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What blocks, what is waived or known.")
+    ] = None,
+    upgrade: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OLD=NEW", help="Engine NEW takes the place of the baseline's OLD."),
+    ] = None,
+    results_root: ResultsRoot = Path("results"),
+) -> None:
+    """Say whether a sweep may be signed, and why not: 0 signed, 1 not signed."""
+    from matrixrun import signoff as signing
+    from matrixrun.record import Store, find_sweep
+
+    options = signing.SignoffOptions(
+        against=against, policy=policy, upgrades=tuple(upgrade or ()), results_root=results_root
+    )
+    decision = signing.sign_off(Store.open(find_sweep(sweep, results_root)), options)
+    typer.echo(signing.decision_text(decision))
+    raise typer.Exit(0 if decision.signed else 1)
 
 
 @models_app.command("list")

@@ -1,4 +1,8 @@
-"""The expectations file: what an approved sweep's cells showed, as intervals."""
+"""The expectations file: what an approved sweep's cells showed, as intervals.
+
+Written by hand as `CELL: {METRIC: [LOW, HIGH]}`, or by `matrixrun baseline accept`, which puts them
+under each cell's `expect`.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,12 @@ FORM = (
     "write `CELL: {METRIC: [LOW, HIGH]}`, such as `acceptance/mean_acceptance_length: [2.1, 2.4]`"
 )
 
+BASELINE_KEY = "matrixrun"
+BASELINE_FORMAT = "baseline 1"
+
 
 def read_expectations(path: str | Path) -> tuple[Expectation, ...]:
-    """Read `cell id -> metric -> [low, high]` from a YAML file.
+    """Read `cell id -> metric -> [low, high]` from a YAML file or a baseline.
 
     Raises:
         UserError: the file cannot be read, or an entry is no interval.
@@ -28,9 +35,15 @@ def read_expectations(path: str | Path) -> tuple[Expectation, ...]:
         raise UserError(f"expectations: cannot read {file}: {error}", remedy=FORM) from error
     if not isinstance(content, dict):
         raise UserError(f"expectations: {file} is not a mapping", remedy=FORM)
+    cells = content
+    if content.get(BASELINE_KEY) == BASELINE_FORMAT:
+        found = _metrics(file, "cells", content.get("cells"))
+        cells = {
+            cell: _metrics(file, cell, entry).get("expect") or {} for cell, entry in found.items()
+        }
     return tuple(
         _expectation(file, cell, metric, interval)
-        for cell, metrics in content.items()
+        for cell, metrics in cells.items()
         for metric, interval in _metrics(file, cell, metrics).items()
     )
 

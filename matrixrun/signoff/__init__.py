@@ -1,14 +1,45 @@
 """Sign-off: from a sweep's results folder to what a person decides upon.
 
-report        write_report: one HTML file with all evidence
+report        write_report: one HTML file with all evidence;  junit: for CI
 page          build_page: a results folder as the data of that file (html: the file itself)
 detail        one cell's evidence;  divergences, estimates: its parts
 causes        what broke, in groups;  localise: which settings bring it on
+levels        a sweep in the figures that are compared with another's
+baseline      accept, read_baseline: an approved sweep as a file
+policy        what blocks, what is waived, which faults are known
+comparison    what changed, cell by cell
+decision      decide: SIGNED or NOT SIGNED, and why;  wording: in words
+signoff       sign_off: reads, decides, writes
 """
 
+from matrixrun.signoff.baseline import accept, read_baseline, write_baseline
 from matrixrun.signoff.causes import localised
+from matrixrun.signoff.comparison import compare
+from matrixrun.signoff.decision import Decision, decide
+from matrixrun.signoff.levels import levels_of
 from matrixrun.signoff.localise import localise
 from matrixrun.signoff.page import build_page
-from matrixrun.signoff.report import write_report
+from matrixrun.signoff.policy import Policy, read_policy
+from matrixrun.signoff.report import write_junit, write_report
+from matrixrun.signoff.signoff import SignoffOptions, sign_off
+from matrixrun.signoff.wording import decision_text
 
-__all__ = ["build_page", "localise", "localised", "write_report"]
+__all__ = [
+    "Decision",
+    "Policy",
+    "SignoffOptions",
+    "accept",
+    "build_page",
+    "compare",
+    "decide",
+    "decision_text",
+    "levels_of",
+    "localise",
+    "localised",
+    "read_baseline",
+    "read_policy",
+    "sign_off",
+    "write_baseline",
+    "write_junit",
+    "write_report",
+]

@@ -129,8 +129,9 @@ def regret_curve(regrets: Floats) -> Curve | None:
     if known.size == 0:
         return None
     large = np.sort(known[known > SMALLEST_REGRET])[::-1]
-    ranks = np.unique(np.geomspace(1, large.size, CURVE_POINTS).astype(int)) if large.size else []
-    points = tuple((rounded(float(large[rank - 1])), int(rank)) for rank in ranks)
+    spread = np.geomspace(1, max(1, large.size), CURVE_POINTS).astype(int)
+    ranks = np.unique(spread[: CURVE_POINTS if large.size else 0]).tolist()
+    points = tuple((rounded(float(large[rank - 1])), rank) for rank in ranks)
     return Curve(scored=int(known.size), points=points)
 
 

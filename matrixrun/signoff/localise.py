@@ -8,7 +8,6 @@ faults).
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -91,7 +90,7 @@ def sentence(found: Localisation, what: str) -> str:
 
 def _cause_words(cause: Cause, what: str) -> str:
     words = " and ".join(map(str, cause.conditions)) or "every cell"
-    text = f"{what} where {words} ({_cells(len(cause.cells))}, no exception)"
+    text = f"{what} where {words} ({_cells(len(cause.cells))}, without exception)"
     if len(cause.conditions) == 1 and cause.needed:
         text += "; good with any other value"
     elif cause.conditions and len(cause.needed) == len(cause.conditions):
@@ -128,7 +127,7 @@ def _speculation_settings(axis: str, value: Speculation) -> dict[str, AxisValue]
 
 
 class _Table:
-    """Cells as bits: every condition is the set of failing and the set of good cells it holds in."""
+    """Cells as bits: a condition is the set of failing and the set of good cells it holds in."""
 
     def __init__(self, failing: Sequence[Cell], good: Sequence[Cell]) -> None:
         self._names = [cell.id for cell in failing]
@@ -235,7 +234,7 @@ def _conditions(
         if len(values) < 2:
             continue
         told |= {Condition(axis, "=", word): None for word in values}
-        numbers = sorted({v for v in values.values() if _is_number(v)}, key=float)
+        numbers = sorted(v for v in values.values() if isinstance(v, int | float) and _is_number(v))
         # With two values a bound says no more than the value itself.
         for number in numbers[1:-1] if len(numbers) == len(values) else []:
             told |= {Condition(axis, ">=", _word(number)): None}

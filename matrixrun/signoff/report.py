@@ -7,8 +7,10 @@ from typing import Any
 
 from matrixrun.record import Store, summary_markdown
 from matrixrun.record.files import write_bytes
+from matrixrun.record.naming import labels
 from matrixrun.signoff.html import render
-from matrixrun.signoff.page import build_page
+from matrixrun.signoff.junit import junit
+from matrixrun.signoff.page import PlanView, build_page
 
 REPORT_FILE = "report.html"
 
@@ -26,3 +28,21 @@ def write_report(store: Store, out: Path | None = None, *, decision: Any = None)
     path = store.root / REPORT_FILE if out is None else out
     write_bytes(path, render(page, summary=summary, decision=decision).encode("utf-8", "replace"))
     return path
+
+
+def write_junit(store: Store, out: Path) -> Path:
+    """Write a sweep as JUnit XML and return the path.
+
+    Raises:
+        StoreError: the results cannot be read, or the file cannot be written.
+    """
+    plan = store.plan(PlanView)
+    document = junit(
+        store.results(),
+        store.info.id,
+        timestamp=(store.info.finished or store.info.created).removesuffix("Z"),
+        pending=store.pending(),
+        excluded=[(labels(one.axes), one.reason) for one in plan.excluded],
+    )
+    write_bytes(out, document)
+    return out

@@ -55,8 +55,8 @@ function multiple(group) {
     return el("td", {}, index === undefined ? null : cellButton(index));
   })));
   return el("div", { class: "multiple" }, el("table", { class: "grid" },
-    el("caption", {}, title || "all cells", bad ? el("span", { class: "v v-FAIL", text: ` ${bad} at fault` }) : null),
-    el("thead", {}, el("tr", {}, el("th", { text: `${state.rows}${state.cols && state.cols !== state.rows ? " \\ " + state.cols : ""}` }), cols.map((c) => el("th", { scope: "col", text: c })))),
+    el("caption", {}, title || "all cells", bad ? el("span", { class: "v v-FAIL at-fault", text: `${bad} at fault` }) : null),
+    el("thead", {}, el("tr", {}, el("td"), cols.map((c) => el("th", { scope: "col", text: c })))),
     el("tbody", {}, body)));
 }
 

@@ -18,41 +18,48 @@ function names(ids, most = 8) {
 function banner() {
   const counts = Object.fromEntries(VERDICTS.map((v) => [v, data.rows.filter((row) => row.verdict === v).length]));
   const { exit_code: code, exit_text: text } = data.head, decision = data.decision;
-  const kind = decision ? (decision.signed ? "good" : "bad") : code === 0 ? "good" : code === 1 ? "bad" : "open";
-  const answer = decision ? (decision.signed ? "✓ SIGNED" : "✗ NOT SIGNED") : `${{ good: "✓", bad: "✗", open: "?" }[kind]} ${text[0].toUpperCase()}${text.slice(1)}`;
   const total = data.rows.length + data.pending.length;
+  const unexpected = (...verdicts) => data.rows.filter((row) => verdicts.includes(row.verdict) && !row.expected).length;
+  const [kind, answer] = decision ? (decision.signed ? ["good", "✓ SIGNED"] : ["bad", "✗ NOT SIGNED"]) : {
+    0: ["good", "✓ Nothing against shipping"],
+    1: ["bad", `✗ ${unexpected("FAIL", "ERROR")} of ${plural(total, "cell")} at fault`],
+    6: ["open", `? Not enough to say: ${unexpected("INCONCLUSIVE", "INACTIVE")} of ${plural(total, "cell")} undecided`],
+    2: ["open", `? Incomplete: ${data.pending.length} of ${plural(total, "cell")} without a verdict`],
+  }[code] || ["open", `? ${text}`];
   const tally = VERDICTS.filter((v) => counts[v]).map((v) => {
     const button = badge(v, false, "button", { "aria-pressed": "true", "data-verdict": v, title: `${MEANING[v]}. Click to hide or show.` });
     button.querySelector(".word").textContent = `${counts[v]} ${v}`;
     return button;
   });
   return el("section", { id: "verdict", class: `banner ${kind}` }, el("p", { class: "answer", text: answer }),
-    el("p", { class: "soft", text: `${plural(total, "cell")}${data.pending.length ? `, ${data.pending.length} of them without a verdict` : ""}; exit code ${code}${decision ? ` (${text})` : ""}` }),
+    el("p", { class: "soft", text: `${plural(total, "cell")}${data.pending.length ? `, ${data.pending.length} of them without a verdict` : ""}; exit code ${code}: ${text}` }),
     el("div", { class: "tally", role: "group", "aria-label": "show and hide verdicts" }, tally));
 }
 
 function causeWords(one) {
   const found = one.localisation, causes = found.causes || [];
-  if (!causes.length) return [el("p", { text: one.text })];
-  const lines = causes.map((cause) => {
-    const conditions = cause.conditions.flatMap((c, i) => [i ? " and " : "", el("code", { class: "cause", text: `${c.axis}${c.relation}${c.value}` })]);
+  if (!causes.length) return [el("span", { text: one.text })];
+  const lines = causes.map((cause, i) => {
+    const conditions = cause.conditions.flatMap((c, j) => [j ? " and " : "", el("code", { class: "cause", text: `${c.axis}${c.relation}${c.value}` })]);
     const needed = (cause.needed || []).length;
     const rest = needed && needed === cause.conditions.length ? (needed === 1 ? "; good with any other value" : "; good with any one of them changed") : "";
     const instead = (cause.instead || []).slice(0, 3).map((other) => other.map((c) => `${c.axis}${c.relation}${c.value}`).join(" and "));
-    return el("p", {}, `${one.verdict} where `, conditions, ` (${plural(cause.cells.length, "cell")}, no exception)${rest}`,
+    return el("span", { class: "cause-line" }, i ? "and where " : "where ", conditions, causes.length === 1 && cause.cells.length === found.failing ? `, without exception${rest}` : `: ${plural(cause.cells.length, "cell")}, without exception${rest}`,
       instead.length ? el("span", { class: "soft", text: `; the grid does not tell this from ${instead.join(" or ")}` }) : null);
   });
-  if ((found.unexplained || []).length) lines.push(el("p", { class: "soft", text: `${plural(found.unexplained.length, "cell")} more: no combination of up to four values tells them from good ones.` }));
+  if ((found.unexplained || []).length) lines.push(el("span", { class: "cause-line soft", text: `${plural(found.unexplained.length, "cell")} more: no combination of up to four values tells them from good ones.` }));
   return lines;
 }
 function why() {
   if (!data.groups.length) return null;
   const items = data.localised.map((one) => {
-    const groups = data.groups.filter((group) => group.verdict === one.verdict);
-    return el("li", {}, el("p", {}, badge(one.verdict), " ", plural(groups.reduce((n, g) => n + g.cells.length, 0), "cell")), causeWords(one),
-      groups.map((group) => el("div", { class: `finding ${["FAIL", "ERROR"].includes(group.verdict) ? "fault" : ""}` },
-        el("span", { class: "tag", text: [plural(group.cells.length, "cell"), ...(group.faults || []), group.expected ? "expected" : ""].filter(Boolean).join(" · ") }),
-        el("div", { text: (group.verdict === "FAIL" && group.cells.length > 1 ? "first: " : "") + group.reason }), names(group.cells))));
+    const groups = data.groups.filter((group) => group.verdict === one.verdict), bad = ["FAIL", "ERROR"].includes(one.verdict);
+    const cells = groups.reduce((n, group) => n + group.cells.length, 0);
+    const told = groups.map((group) => el("div", { class: `finding ${bad ? "fault" : ""}` },
+      el("span", { class: "tag", text: [plural(group.cells.length, "cell"), ...(group.faults || []), group.expected ? "expected" : ""].filter(Boolean).join(" · ") }),
+      el("div", { text: (group.verdict === "FAIL" && group.cells.length > 1 ? "first: " : "") + group.reason }), names(group.cells, 4)));
+    return el("li", {}, el("div", { class: "cause-head" }, badge(one.verdict), el("div", {}, el("span", { text: `${plural(cells, "cell")} ` }), causeWords(one))),
+      bad || data.rows.length <= 12 ? told : more(groups.length === 1 ? groups[0].reason : `${groups.length} reasons`, told));
   });
   return section("why", "What is not a PASS, and which settings bring it on", el("ul", { class: "why" }, items));
 }
@@ -61,17 +68,20 @@ const CHANGE_SIGN = { worse: "▼ worse", changed: "◆ changed", better: "▲ b
 function decisionSections() {
   const decision = data.decision;
   if (!decision) return [];
-  const list = (items) => el("ul", {}, items.map((item) => el("li", { text: item })));
+  const list = (items) => {
+    const rest = items.slice(12).map((item) => el("li", { text: item }));
+    return el("div", {}, el("ul", {}, items.slice(0, 12).map((item) => el("li", { text: item }))), rest.length ? more(`${rest.length} more`, el("ul", {}, rest)) : null);
+  };
   const changes = (decision.changes || []).filter((change) => change.direction !== "same");
   return [
-    section("decision", decision.signed ? "Signed" : "Why it is not signed", el("p", { class: "soft", text: `against ${decision.against}` }),
+    section("decision", decision.signed ? "Signed" : "Why it is not signed", el("p", { class: "soft", text: `against ${decision.against}, ${decision.date}` }),
       (decision.reasons || []).length ? list(decision.reasons) : el("p", { text: "Nothing stands against it." }),
       (decision.accepted || []).length ? [el("h3", { text: "Let through by the policy" }), list(decision.accepted)] : null,
       (decision.notes || []).length ? [el("h3", { text: "Remarks" }), list(decision.notes)] : null),
     section("changes", `Changed since ${decision.against}`, changes.length
       ? el("div", { class: "scroll" }, el("table", { class: "list" }, el("thead", {}, el("tr", {}, ["", "cell", "verdict", "what changed"].map((h) => el("th", { scope: "col", text: h })))),
         el("tbody", {}, changes.slice(0, 300).map((change) => el("tr", {}, el("td", { class: "change-sign", text: CHANGE_SIGN[change.direction] }), el("td", {}, cellLink(change.cell)),
-          el("td", { class: "num" }, change.old ? badge(change.old) : "new", " → ", change.new ? badge(change.new) : "gone"), el("td", { class: "reason", text: (change.what || []).join("; ") }))))))
+          el("td", { class: "num" }, change.old ? badge(change.old) : "new", " → ", change.new ? badge(change.new) : "gone"), el("td", { class: "reason", text: (change.differences || []).map((one) => one.text).join("; ") }))))))
       : el("p", { text: "Every cell is as it was." })),
   ];
 }

@@ -1,0 +1,114 @@
+"""`matrixrun baseline accept`: what an approved sweep showed, as a file for review in git.
+
+The file is also what a matrix's `expectations:` may name: the judge reads each cell's `expect`.
+It depends on the sweep alone, so that accepting the same sweep twice gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from matrixrun.evidence.errors import MatrixError, UserError
+from matrixrun.evidence.verdicts import Verdict
+from matrixrun.matrix.yaml12 import parse
+from matrixrun.record import Store
+from matrixrun.record.expectations import BASELINE_FORMAT, BASELINE_KEY
+from matrixrun.record.files import to_plain, write_bytes
+from matrixrun.record.naming import params
+from matrixrun.signoff.levels import CellLevels, SweepLevels, levels_of
+
+HEAD = """\
+# What sweep {sweep} showed, accepted as what is to be expected from now on.
+# Written by `matrixrun baseline accept`; review its changes like those of code.
+# `expect` are the intervals that a matrix naming this file under `expectations:` is judged by;
+# `figures` are [value] or [value, low, high] and are compared by `matrixrun signoff`.
+"""
+
+
+def accept(store: Store) -> str:
+    """Return a sweep as a baseline file.
+
+    Acceptance is expected only of cells that are PASS; what else there is, is kept with its reason.
+
+    Raises:
+        UserError: the sweep is not complete.
+        StoreError: its evidence cannot be read.
+    """
+    levels = levels_of(store)
+    if levels.pending or not levels.cells:
+        raise UserError(
+            f"sweep {store.info.id} is not complete: {len(levels.pending)} cells have no verdict",
+            remedy="run the same command again with the same --results to finish it",
+        )
+    axes = {result.cell.id: params(result.cell) for result in levels.results}
+    content = {
+        BASELINE_KEY: BASELINE_FORMAT,
+        "provenance": _provenance(store, levels),
+        "cells": {
+            name: {"axes": axes[name], **_entry(levels.cells[name])}
+            for name in sorted(levels.cells)
+        },
+    }
+    body: str = yaml.safe_dump(
+        content, sort_keys=False, default_flow_style=None, width=100, allow_unicode=True
+    )
+    return HEAD.format(sweep=store.info.id) + body
+
+
+def write_baseline(store: Store, out: Path) -> Path:
+    """Write a sweep as a baseline file; an existing one is replaced, since git keeps the old."""
+    write_bytes(out, accept(store).encode())
+    return out
+
+
+def read_baseline(path: Path) -> SweepLevels:
+    """Read a baseline file.
+
+    Raises:
+        UserError: it cannot be read, or is not what `baseline accept` writes.
+    """
+    try:
+        content = parse(path.read_text(encoding="utf-8"), str(path)).data
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the baseline {path}: {error}", remedy=_REMEDY) from error
+    if not isinstance(content, dict) or content.get(BASELINE_KEY) != BASELINE_FORMAT:
+        raise MatrixError(str(path), 1, BASELINE_KEY, "is not a baseline file", remedy=_REMEDY)
+    try:
+        cells = msgspec.convert(content.get("cells"), dict[str, CellLevels])
+        name = str(content["provenance"]["sweep"])
+    except (msgspec.ValidationError, KeyError, TypeError) as error:
+        raise UserError(f"the baseline {path} is damaged: {error}", remedy=_REMEDY) from error
+    return SweepLevels(name=name, cells=cells)
+
+
+_REMEDY = "name a file that `matrixrun baseline accept SWEEP --out FILE` wrote, or a sweep"
+
+
+def _provenance(store: Store, levels: SweepLevels) -> dict[str, Any]:
+    info = store.info
+    return {
+        "sweep": info.id,
+        "matrix": info.matrix_name,
+        "matrix_sha256": info.matrix_sha256,
+        "created": info.created,
+        "finished": info.finished or "",
+        "program": f"matrixrun {info.program}",
+        "engines": sorted({cell.engine for cell in levels.cells.values() if cell.engine}),
+    }
+
+
+def _entry(levels: CellLevels) -> dict[str, Any]:
+    plain: dict[str, Any] = to_plain(levels)
+    figures = plain.pop("figures", {})
+    if levels.verdict is Verdict.PASS:
+        expect = {
+            name: list(values[1:])
+            for name, values in levels.figures.items()
+            if name.startswith("acceptance/") and len(values) == 3
+        }
+        plain["expect"] = expect
+    return plain | {"figures": {name: list(values) for name, values in figures.items()}}

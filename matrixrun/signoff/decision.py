@@ -1,0 +1,212 @@
+"""SIGNED or NOT SIGNED, and why. Pure: levels, policy and a date in, a decision out."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from matrixrun.evidence.verdicts import CellResult, Severity, Verdict
+from matrixrun.signoff.causes import localised
+from matrixrun.signoff.comparison import Aspect, Change, compare
+from matrixrun.signoff.levels import SweepLevels
+from matrixrun.signoff.policy import KnownFault, Policy, reached
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """A sign-off. `reasons` are what stands against it, `accepted` what the policy or the matrix
+    file lets through, `notes` remarks; `causes` say which settings bring bad verdicts on."""
+
+    signed: bool
+    sweep: str
+    against: str
+    date: str
+    reasons: tuple[str, ...]
+    accepted: tuple[str, ...]
+    notes: tuple[str, ...]
+    causes: tuple[str, ...]
+    changes: tuple[Change, ...]
+
+
+def decide(
+    new: SweepLevels,
+    old: SweepLevels,
+    policy: Policy,
+    today: datetime.date,
+    renamed: Mapping[str, str] | None = None,
+) -> Decision:
+    """Return the decision on a sweep against an approved one.
+
+    `renamed` maps engines of the old sweep to those that take their place (see `compare`).
+    """
+    weighing = _Weighing(new, old, policy, today, renamed or {})
+    weighing.weigh()
+    results = [r for r in new.results if r.cell.id in weighing.judged]
+    return Decision(
+        signed=not weighing.reasons,
+        sweep=new.name,
+        against=old.name,
+        date=today.isoformat(),
+        reasons=tuple(weighing.reasons),
+        accepted=tuple(weighing.accepted),
+        notes=tuple(weighing.notes),
+        causes=tuple(one.text for one in localised(results)),
+        changes=weighing.changes,
+    )
+
+
+class _Weighing:
+    """One decision in the making."""
+
+    def __init__(
+        self,
+        new: SweepLevels,
+        old: SweepLevels,
+        policy: Policy,
+        today: datetime.date,
+        renamed: Mapping[str, str],
+    ) -> None:
+        self.new, self.old, self.policy, self.today = new, old, policy, today
+        self.changes = compare(old, new, renamed)
+        self.judged = {change.cell for change in self.changes if change.new is not None}
+        self.reasons: list[str] = []
+        self.accepted: list[str] = []
+        self.notes: list[str] = []
+        self._needed: set[int] = set()
+        self._results = {r.cell.id: r for r in new.results if r.cell.id in self.judged}
+
+    def weigh(self) -> None:
+        """Fill in reasons, accepted and notes."""
+        if self.new.pending:
+            self.reasons.append(f"{len(self.new.pending)} cells have no verdict yet")
+        if not self.judged:
+            self.reasons.append("the sweep has no cell to decide on")
+        self._engines()
+        for change in self.changes:
+            self._cell(change)
+        self._known_faults()
+        self._checkpoints()
+        self._waivers()
+
+    def _engines(self) -> None:
+        before = sorted({cell.engine for cell in self.old.cells.values() if cell.engine})
+        after = sorted({self.new.cells[name].engine for name in self.judged} - {""})
+        if before != after:
+            self.notes.append(f"engine: {', '.join(before)} -> {', '.join(after)}")
+
+    def _cell(self, change: Change) -> None:
+        """Weigh one cell: what stands against it, unless something lets it through."""
+        against = _objections(change, self.policy, self.new)
+        if not against:
+            return
+        result = self._results.get(change.cell)
+        let = self._let_through(result) if result is not None else None
+        told = f"{change.cell}: {'; '.join(against)}"
+        if let is None:
+            self.reasons.append(told)
+        else:
+            self.accepted.append(f"{told} [{let}]")
+
+    def _let_through(self, result: CellResult) -> str | None:
+        if result.expected:
+            return "the matrix file expects this verdict"
+        for fault in self.policy.known_faults:
+            if fault.matches(result.cell) and _shows(fault, result):
+                return f"known: {fault.reason}, {fault.link}, should end in {fault.ends_in}"
+        for place, waiver in enumerate(self.policy.waive):
+            if waiver.matches(result.cell) and self.today <= waiver.until:
+                self._needed.add(place)
+                return f"waived until {waiver.until}: {waiver.reason}"
+        return None
+
+    def _known_faults(self) -> None:
+        for fault in self.policy.known_faults:
+            matched = [r for r in self._results.values() if fault.matches(r.cell)]
+            gone = [r for r in matched if not _shows(fault, r) and r.verdict is Verdict.PASS]
+            there = [r for r in matched if _shows(fault, r)]
+            late = [r.cell.id for r in there if self._overdue(r.cell.id, fault)]
+            if not matched:
+                self.notes.append(f"known fault {fault.words()}: no such cell in this sweep")
+            if gone:
+                self.reasons.append(
+                    f"known fault {fault.words()} ({fault.link}) is gone in {_cells(gone)}: remove "
+                    "or narrow its entry in the policy"
+                )
+            if late:
+                self.reasons.append(
+                    f"known fault {fault.words()} ({fault.link}) should have ended in "
+                    f"{fault.ends_in} and is still there in {late[0]}"
+                    + (f" and {len(late) - 1} more" if len(late) > 1 else "")
+                )
+
+    def _overdue(self, cell: str, fault: KnownFault) -> bool:
+        version = self.new.cells[cell].engine.rpartition(" ")[2]
+        return bool(version) and reached(version, fault.ends_in)
+
+    def _checkpoints(self) -> None:
+        """A changed target or draft needs approval by its hash, once for all its cells."""
+        changed: dict[tuple[str, str], list[str]] = {}
+        for change in self.changes:
+            for one in change.differences:
+                if one.aspect is Aspect.CHECKPOINT:
+                    changed.setdefault((one.text, one.sha256), []).append(change.cell)
+        for (text, digest), cells in changed.items():
+            approval = next((a for a in self.policy.approve if digest.startswith(a.sha256)), None)
+            where = f"in {len(cells)} cells (first: {cells[0]})"
+            if approval is None:
+                self.reasons.append(f"{text} {where}: it needs an `approve` entry with its sha256")
+            else:
+                self.accepted.append(f"{text} {where} [approved: {approval.reason}]")
+
+    def _waivers(self) -> None:
+        for place, waiver in enumerate(self.policy.waive):
+            if self.today > waiver.until:
+                self.notes.append(f"the waiver of {waiver.words()} ended on {waiver.until}")
+            elif place not in self._needed:
+                self.notes.append(f"the waiver of {waiver.words()} is not needed any more")
+
+
+def _objections(change: Change, policy: Policy, new: SweepLevels) -> list[str]:
+    """Return what the policy holds against one cell, but for its checkpoints."""
+    if change.new is None:
+        return list(change.what) if policy.missing_cells == "block" else []
+    cell = new.cells[change.cell]
+    told = []
+    if change.new in policy.block:
+        told.append(f"{change.new}: {cell.reason}")
+    elif change.new is Verdict.REFUSED and change.old is not Verdict.REFUSED:
+        what = "where the baseline was not" if change.old else "and not in the baseline"
+        what = f"REFUSED {what}"
+        told += [f"{what}: {cell.reason}"] if policy.new_refusals == "block" else []
+    for aspect, reaction in (
+        (Aspect.ACCEPTANCE, policy.acceptance),
+        (Aspect.OFF_ANSWERS, policy.off_answers),
+    ):
+        found = change.has(aspect)
+        if found is not None and reaction == "block":
+            told.append(found.text)
+    return told + _slower(change, policy)
+
+
+def _slower(change: Change, policy: Policy) -> list[str]:
+    if policy.slower_by is None:
+        return []
+    return [
+        one.text
+        for one in change.differences
+        if one.aspect is Aspect.SPEED and one.ratio is not None and one.ratio < 1 - policy.slower_by
+    ]
+
+
+def _shows(fault: KnownFault, result: CellResult) -> bool:
+    """Return whether a cell shows a known fault: its verdict, and its finding if one is named."""
+    if result.verdict is not fault.verdict:
+        return False
+    kinds = {one.kind for one in result.findings if one.severity is Severity.FAULT}
+    return fault.finding is None or fault.finding in kinds
+
+
+def _cells(results: Sequence[CellResult]) -> str:
+    first = results[0].cell.id
+    return first if len(results) == 1 else f"{first} and {len(results) - 1} more"

@@ -1,0 +1,168 @@
+"""The sign-off policy: what blocks, what is waived until when, which faults are known.
+
+```yaml
+block: [FAIL, ERROR, INCONCLUSIVE, INACTIVE]   # verdicts that block
+new_refusals: block                            # or report; a cell that was not REFUSED before
+missing_cells: block                           # or report; a cell that the baseline has
+acceptance: block                              # or report; mean acceptance length left its interval
+off_answers: report                            # or block; the off arm answers otherwise
+slower_by: 0.1                                 # share of the speedup that may go (default: any)
+waive:
+  - {cells: "vllm.*.b32", until: 2026-12-31, reason: "no such batch in production"}
+known_faults:
+  - {when: {pipeline_parallel_size: 2}, verdict: FAIL, link: "https://...", ends_in: "0.34.0",
+     reason: "KV of rejected tokens"}
+approve:
+  - {sha256: 0123abcd, reason: "draft retrained"}
+```
+"""
+
+from __future__ import annotations
+
+import datetime
+import fnmatch
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+from packaging.version import InvalidVersion, Version
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from matrixrun.evidence.cells import Cell
+from matrixrun.evidence.errors import MatrixError, UserError
+from matrixrun.evidence.verdicts import Verdict
+from matrixrun.judge import ExpectedVerdict
+from matrixrun.matrix.axes import BY_NAME
+from matrixrun.matrix.problems import did_you_mean, error_at
+from matrixrun.matrix.yaml12 import parse
+
+LEAST_HASH = 8
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Selection(_Section):
+    """Which cells an entry is about: a glob over ids, axis values, or both."""
+
+    cells: str | None = None
+    when: dict[str, Any] = {}
+    reason: str = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _selects(self) -> Selection:
+        if self.cells is None and not self.when:
+            raise ValueError("names no cells: write `cells: GLOB` or `when: {axis: value}`")
+        for axis in self.when:
+            if axis not in BY_NAME:
+                raise ValueError(f"unknown axis `{axis}` in `when`: {did_you_mean(axis, BY_NAME)}")
+        return self
+
+    def matches(self, cell: Cell) -> bool:
+        """Return whether the entry is about this cell."""
+        if self.cells is not None and not fnmatch.fnmatchcase(cell.id, self.cells):
+            return False
+        # The same matching as the matrix file's `expect:`.
+        rule = ExpectedVerdict(when=self.when, verdict=Verdict.PASS, reason=self.reason)
+        return rule.matches(cell)
+
+    def words(self) -> str:
+        """Return the selection as it stands in messages."""
+        conditions = " and ".join(f"{axis}={value}" for axis, value in self.when.items())
+        return " ".join(part for part in (self.cells or "", conditions) if part)
+
+
+class Waiver(Selection):
+    """Cells that do not block until a date, that day included."""
+
+    until: datetime.date
+
+
+class KnownFault(Selection):
+    """A fault that is known: it does not block while it is there and the engine's version is below
+    `ends_in`; where it is gone, it blocks until the entry is removed."""
+
+    verdict: Verdict = Verdict.FAIL
+    finding: str | None = None
+    link: str = Field(min_length=1)
+    ends_in: str = Field(min_length=1)
+
+
+class Approval(_Section):
+    """A changed checkpoint that may be used: the (first eight or more digits of the) hash of its
+    content."""
+
+    sha256: str = Field(min_length=LEAST_HASH, pattern="^[0-9a-f]+$")
+    reason: str = Field(min_length=1)
+
+
+Reaction = Literal["block", "report"]
+
+
+class Policy(_Section):
+    """What a sign-off asks for; the defaults are the strict ones."""
+
+    block: tuple[Verdict, ...] = (
+        Verdict.FAIL,
+        Verdict.ERROR,
+        Verdict.INCONCLUSIVE,
+        Verdict.INACTIVE,
+    )
+    new_refusals: Reaction = "block"
+    missing_cells: Reaction = "block"
+    acceptance: Reaction = "block"
+    off_answers: Reaction = "report"
+    slower_by: float | None = Field(default=None, ge=0, lt=1)
+    waive: tuple[Waiver, ...] = ()
+    known_faults: tuple[KnownFault, ...] = ()
+    approve: tuple[Approval, ...] = ()
+
+
+def read_policy(path: Path) -> Policy:
+    """Read a policy file.
+
+    Raises:
+        UserError: it cannot be read, or a key or value in it is wrong (file, line and key named).
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the policy {path}: {error}", remedy=_REMEDY) from error
+    document = parse(text, str(path))
+    data = {} if document.data is None else document.data
+    if not isinstance(data, dict):
+        raise MatrixError(str(path), 1, "", "the policy is not a mapping", remedy=_REMEDY)
+    try:
+        return Policy.model_validate(data)
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        message = detail["msg"].removeprefix("Value error, ")
+        key, remedy = detail["loc"], _REMEDY
+        if detail["type"] == "extra_forbidden":
+            message = f"unknown key `{key[-1]}`"
+            remedy = did_you_mean(str(key[-1]), _fields(key))
+        raise error_at(str(path), document.positions, key, message, remedy) from None
+
+
+_REMEDY = "docs/signoff.md says what may stand there"
+
+
+def _fields(key: tuple[int | str, ...]) -> list[str]:
+    sections: dict[str, type[_Section]] = {
+        "waive": Waiver, "known_faults": KnownFault, "approve": Approval,
+    }  # fmt: skip
+    return list(sections.get(str(key[0]), Policy).model_fields)
+
+
+def reached(version: str, limit: str) -> bool:
+    """Return whether an engine's version is `limit` or later (PEP 440 where both are, else by the
+    numbers in them, such as llama.cpp's b4321)."""
+    try:
+        return Version(version) >= Version(limit)
+    except InvalidVersion:
+        return _numbers(version) >= _numbers(limit)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
