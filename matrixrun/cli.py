@@ -76,6 +76,7 @@ def run(  # noqa: PLR0917 (typer passes by name)
 ) -> None:
     """Run a matrix and say the verdict of every cell."""
     from matrixrun.fanout import RunOptions, run_matrix
+    from matrixrun.signoff import write_report
 
     options = RunOptions(
         results=results,
@@ -86,7 +87,7 @@ def run(  # noqa: PLR0917 (typer passes by name)
         deadline_seconds=None if deadline is None else deadline * 60,
         quiet=quiet,
     )
-    raise typer.Exit(run_matrix(file, options))
+    raise typer.Exit(run_matrix(file, options, write_report))
 
 
 @app.command(epilog=EPILOG)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,8 +47,13 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     quiet: bool = False
 
 
-def run_matrix(file: Path, options: RunOptions) -> int:
+Report = Callable[[Store], Path]
+
+
+def run_matrix(file: Path, options: RunOptions, report: Report) -> int:
     """Run a matrix file (or finish an interrupted run of it); returns the exit code.
+
+    `report` writes the sweep's report from its results folder, at the end.
 
     Raises:
         UserError: the file, the options or the results folder are not usable.
@@ -63,7 +68,7 @@ def run_matrix(file: Path, options: RunOptions) -> int:
             return 5
         store = open_store(file, matrix, options.results)
         with store.writing():
-            return _Run(matrix, plan, store, display, options).run()
+            return _Run(matrix, plan, store, display, options, report).run()
 
 
 def open_store(file: Path, matrix: Matrix, results: Path | None) -> Store:
@@ -93,10 +98,16 @@ class _Run:
     """One run of a matrix into one results folder."""
 
     def __init__(
-        self, matrix: Matrix, plan: Plan, store: Store, display: Display, options: RunOptions
+        self,
+        matrix: Matrix,
+        plan: Plan,
+        store: Store,
+        display: Display,
+        options: RunOptions,
+        report: Report,
     ) -> None:
         self.matrix, self.plan, self.store = matrix, plan, store
-        self.display, self.options = display, options
+        self.display, self.options, self.report = display, options, report
         expectations = read_expectations(matrix.expectations) if matrix.expectations else ()
         self.judging = settings_for(matrix, expectations=expectations)
         self.tracking = Tracking(options.tracking_uri, matrix.name) if options.track else None
@@ -201,8 +212,14 @@ class _Run:
         self.store.write_summary(results, code, pending=pending)
         state = SweepState.INTERRUPTED if pending else SweepState.COMPLETE
         self.store.set_state(state, exit_code=code)
-        where = self._track(pending)
-        self.display.final(results, code, root=self.store.root, where=where, pending=pending)
+        self.display.final(
+            results,
+            code,
+            root=self.store.root,
+            report=self.report(self.store),
+            where=self._track(pending),
+            pending=pending,
+        )
         return code
 
     def _track(self, pending: Sequence[str]) -> str:

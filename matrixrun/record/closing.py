@@ -34,6 +34,7 @@ def print_closing(
     *,
     root: Path,
     where: str,
+    report: Path | None = None,
     pending: Sequence[str] = (),
 ) -> None:
     """Print all that a person needs at the end of a sweep, within the console's width."""
@@ -52,6 +53,8 @@ def print_closing(
     console.print(Text(f"exit {exit_code}: {EXIT_CODES[exit_code]}"))
     # Paths and commands are copied from here: they are never wrapped.
     console.print(Text(f"results: {root}"), soft_wrap=True)
+    if report is not None:
+        console.print(Text(f"report:  {report}"), soft_wrap=True)
     for number, line in enumerate(where.splitlines()):
         console.print(Text(("look:    " if number == 0 else "         ") + line), soft_wrap=True)
 

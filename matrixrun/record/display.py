@@ -94,9 +94,11 @@ class Display(Protocol):
         *,
         root: Path,
         where: str = "",
+        report: Path | None = None,
         pending: Sequence[str] = (),
     ) -> None:
-        """The end: matrix of verdicts, findings, where to look (`where` is tracking's hint)."""
+        """The end: matrix of verdicts, findings, where to look (`where` is tracking's hint,
+        `report` the file for a browser)."""
 
 
 def _many(number: int, one: str, more: str = "") -> str:
@@ -163,11 +165,18 @@ class QuietDisplay:
         *,
         root: Path,
         where: str = "",
+        report: Path | None = None,
         pending: Sequence[str] = (),
     ) -> None:
         """The matrix of verdicts, the findings, where to look."""
         print_closing(
-            self.console, results, exit_code, root=root, where=where, pending=tuple(pending)
+            self.console,
+            results,
+            exit_code,
+            root=root,
+            where=where,
+            report=report,
+            pending=tuple(pending),
         )
         if not self.console.is_terminal or RAY_JOB_VARIABLE in os.environ:
             self._say(f"matrixrun: exit {exit_code}")
@@ -277,11 +286,12 @@ class LiveDisplay(QuietDisplay):
         *,
         root: Path,
         where: str = "",
+        report: Path | None = None,
         pending: Sequence[str] = (),
     ) -> None:
         """As the others; the table goes first."""
         self._live.stop()
-        super().final(results, exit_code, root=root, where=where, pending=pending)
+        super().final(results, exit_code, root=root, where=where, report=report, pending=pending)
 
     def _draw(self) -> RenderableType:
         rows = sorted(self._launches.items(), key=lambda item: (item[1][0] == "queued", item[1][2]))
