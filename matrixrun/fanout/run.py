@@ -68,7 +68,8 @@ def run_matrix(file: Path, options: RunOptions, report: Report) -> int:
             return 5
         store = open_store(file, matrix, options.results)
         with store.writing():
-            return _Run(matrix, plan, store, display, options, report).run()
+            run = _Run(matrix, plan, store, display=display, options=options, report=report)
+            return run.run()
 
 
 def open_store(file: Path, matrix: Matrix, results: Path | None) -> Store:
@@ -102,6 +103,7 @@ class _Run:
         matrix: Matrix,
         plan: Plan,
         store: Store,
+        *,
         display: Display,
         options: RunOptions,
         report: Report,
