@@ -106,18 +106,18 @@ class _Weighing:
         if let is None:
             self.reasons.append(told)
         else:
-            self.accepted.append(f"{told} [{let}]")
+            self.accepted.append(f"{let}: {told}")
 
     def _let_through(self, result: CellResult) -> str | None:
         if result.expected:
-            return "the matrix file expects this verdict"
+            return "expected by the matrix file"
         for fault in self.policy.known_faults:
             if fault.matches(result.cell) and _shows(fault, result):
-                return f"known: {fault.reason}, {fault.link}, should end in {fault.ends_in}"
+                return f"known, {fault.reason} ({fault.link}), to end in {fault.ends_in}"
         for place, waiver in enumerate(self.policy.waive):
             if waiver.matches(result.cell) and self.today <= waiver.until:
                 self._needed.add(place)
-                return f"waived until {waiver.until}: {waiver.reason}"
+                return f"waived until {waiver.until}, {waiver.reason}"
         return None
 
     def _known_faults(self) -> None:
@@ -157,7 +157,7 @@ class _Weighing:
             if approval is None:
                 self.reasons.append(f"{text} {where}: it needs an `approve` entry with its sha256")
             else:
-                self.accepted.append(f"{text} {where} [approved: {approval.reason}]")
+                self.accepted.append(f"approved, {approval.reason}: {text} {where}")
 
     def _waivers(self) -> None:
         for place, waiver in enumerate(self.policy.waive):

@@ -69,8 +69,12 @@ class Selection(_Section):
 
     def words(self) -> str:
         """Return the selection as it stands in messages."""
-        conditions = " and ".join(f"{axis}={value}" for axis, value in self.when.items())
+        conditions = " and ".join(f"{axis}={_word(value)}" for axis, value in self.when.items())
         return " ".join(part for part in (self.cells or "", conditions) if part)
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Waiver(Selection):

@@ -93,7 +93,7 @@ class Made:
     """A sweep under construction. `arms` says what each cell's on arm does."""
 
     root: Path
-    arms: Mapping[Cell, Arm] | list[tuple[Cell, Arm]]
+    arms: Sequence[tuple[Cell, Arm]]
     store_text: bool = True
     settings: JudgeSettings = field(
         default_factory=lambda: JudgeSettings(detect_rate=0.1, control="within-launch")
@@ -105,17 +105,16 @@ class Made:
         info = new_sweep("made", MATRIX, matrix_file="made.yaml", store_text=self.store_text)
         store = Store.create(self.root, info)
         store.write_matrix(MATRIX)
-        pairs = list(self.arms.items() if isinstance(self.arms, Mapping) else self.arms)
-        store.write_plan({"cells": [cell for cell, _ in pairs], **self.plan})
+        store.write_plan({"cells": [cell for cell, _ in self.arms], **self.plan})
         store.write_settings(self.settings)
-        most = max(arm.prompts for _, arm in pairs)
-        for model in {str(cell.axes["model"]) for cell, _ in pairs}:
+        most = max(arm.prompts for _, arm in self.arms)
+        for model in {str(cell.axes["model"]) for cell, _ in self.arms}:
             prompts = tuple(Prompt(id=_id(i), category="natural", token_ids=(*PROMPT, i), text="p")
                             for i in range(most))  # fmt: skip
             store.write_workload(model, workload_of(prompts))
         # Cells whose arms do the same share their launches, as cells of one batch size do.
         shared: dict[Arm, CellEvidence] = {}
-        for cell, arm in pairs:
+        for cell, arm in self.arms:
             if arm not in shared:
                 shared[arm] = _evidence(store, cell, arm)
             store.write_evidence(msgspec.structs.replace(shared[arm], cell=cell))
@@ -128,7 +127,7 @@ class Made:
         return store
 
 
-def make_store(root: Path, arms: Any, **fields: Any) -> Store:
+def make_store(root: Path, arms: Sequence[tuple[Cell, Arm]], **fields: Any) -> Store:
     """Write a sweep and return its folder."""
     return Made(root, arms, **fields).write()
 

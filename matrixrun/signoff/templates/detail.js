@@ -1,7 +1,7 @@
 // One cell's evidence.
 
 function block(title, ...children) {
-  const content = children.flat().filter((child) => child !== null && child !== undefined);
+  const content = children.flat(Infinity).filter((child) => child !== null && child !== undefined);
   return content.length ? el("div", { class: "block" }, el("h3", { text: title }), content) : null;
 }
 function pairsTable(pairs) {
@@ -27,11 +27,18 @@ function cellContent(place) {
     el("p", { class: "soft", text: data.axes.map((axis, i) => `${axis.name} ${axis.values[row.at[i]]}`).join(" · ") }),
     el("p", {}, el("strong", { text: row.reason })),
     row.expected ? el("p", { text: "* The matrix file expects this verdict." }) : null,
-    findingsBlock(detail), divergenceBlock(detail), regretBlock(detail), acceptanceBlock(detail), coverageBlock(detail),
+    changeBlock(row), findingsBlock(detail), divergenceBlock(detail), regretBlock(detail), acceptanceBlock(detail), coverageBlock(detail),
     powerBlock(row, detail), speedBlock(place, row), reuseBlock(detail), launchBlock(detail),
     detail.metrics && Object.keys(detail.metrics).length
       ? block("All figures", more(plural(Object.keys(detail.metrics).length, "figure"), pairsTable(Object.entries(detail.metrics).map(([k, v]) => [k, fmt(v, 6)])))) : null,
   ];
+}
+
+function changeBlock(row) {
+  const decision = data.decision, change = decision && decision.changes.find((one) => one.cell === row.id);
+  if (!change) return null;
+  const told = (change.differences || []).map((one) => el("li", { text: one.text }));
+  return block(`Since ${decision.against}`, told.length ? el("ul", {}, told) : el("p", { class: "soft", text: "as it was" }));
 }
 
 function findingsBlock(detail) {

@@ -81,7 +81,7 @@ function decisionSections() {
     section("changes", `Changed since ${decision.against}`, changes.length
       ? el("div", { class: "scroll" }, el("table", { class: "list" }, el("thead", {}, el("tr", {}, ["", "cell", "verdict", "what changed"].map((h) => el("th", { scope: "col", text: h })))),
         el("tbody", {}, changes.slice(0, 300).map((change) => el("tr", {}, el("td", { class: "change-sign", text: CHANGE_SIGN[change.direction] }), el("td", {}, cellLink(change.cell)),
-          el("td", { class: "num" }, change.old ? badge(change.old) : "new", " → ", change.new ? badge(change.new) : "gone"), el("td", { class: "reason", text: (change.differences || []).map((one) => one.text).join("; ") }))))))
+          el("td", { class: "num" }, change.old === change.new ? badge(change.new) : [change.old ? badge(change.old) : "new", " → ", change.new ? badge(change.new) : "gone"]), el("td", { class: "reason", text: (change.differences || []).map((one) => one.text).join("; ") }))))))
       : el("p", { text: "Every cell is as it was." })),
   ];
 }

@@ -3,7 +3,7 @@
 
 const data = JSON.parse(document.getElementById("index").textContent);
 const VERDICTS = ["FAIL", "ERROR", "INCONCLUSIVE", "INACTIVE", "REFUSED", "PASS"];
-const SIGN = { PASS: "✓", FAIL: "✗", ERROR: "!", INCONCLUSIVE: "?", INACTIVE: "○", REFUSED: "–" };
+const SIGN = { PASS: "✓", FAIL: "✗", ERROR: "!", INCONCLUSIVE: "?", INACTIVE: "○", REFUSED: "-" };
 const MEANING = {
   PASS: "nothing found, and enough was observed",
   FAIL: "a fault that the off arm does not explain",
@@ -27,7 +27,7 @@ function el(tag, props, ...children) {
     else if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? "" : value);
   }
-  for (const child of children.flat()) if (child !== null && child !== undefined) node.append(child);
+  for (const child of children.flat(Infinity)) if (child !== null && child !== undefined) node.append(child);
   return node;
 }
 
