@@ -1,0 +1,10 @@
+"""The fault bench: faults put into a real engine's process, and what the judge makes of them.
+
+catalogue   the specimens: faults by public report, and harmless things that must not be accused
+control     Switch: which injection is active in a launch
+pair        Pair: one on and one off launch that serve every specimen
+trial       Bench: one specimen with one seed, judged in blocks as a sweep is
+table       the outcome as a table and as JSON
+run         run_bench
+injection/  what runs in the engine's process; it imports nothing of matrixrun
+"""

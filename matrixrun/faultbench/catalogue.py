@@ -1,0 +1,177 @@
+"""The faults of the bench, each named after what went wrong in public, with the report."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from matrixrun.evidence.errors import UserError
+
+
+class Injection(msgspec.Struct, frozen=True, kw_only=True):
+    """What is switched on in an engine's process: a name of the injection package's registry."""
+
+    name: str
+    parameters: dict[str, Any] = {}
+
+
+class Load(StrEnum):
+    """What is sent: prompts that run to the output limit or the model's own end, or the same
+    prompts with a stop token that many answers contain."""
+
+    PLAIN = "plain"
+    STOPS = "stops"
+
+
+class Specimen(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault of speculation, or something harmless that must not be accused.
+
+    `injection` goes into the on launch; with `in_both` into both, as a property of the engine.
+    `report` is the public report it is modelled on. `off_as_on` puts the off launch's own answers
+    where the on arm's belong. `corrupting` ones may leave the engine's state damaged and run last.
+    """
+
+    name: str
+    what: str
+    report: str
+    injection: Injection | None = None
+    harmless: bool = False
+    in_both: bool = False
+    off_as_on: bool = False
+    corrupting: bool = False
+    load: Load = Load.PLAIN
+
+
+def _fault(name: str, what: str, report: str, injected: str, **others: Any) -> Specimen:
+    named = {key: others.pop(key) for key in ("load", "corrupting") if key in others}
+    injection = Injection(name=injected, parameters=others)
+    return Specimen(name=name, what=what, report=report, injection=injection, **named)
+
+
+def _harmless(
+    name: str, what: str, report: str, injection: Injection | None = None, **others: Any
+) -> Specimen:
+    return Specimen(
+        name=name, what=what, report=report, injection=injection, harmless=True,
+        in_both=injection is not None, **others,
+    )  # fmt: skip
+
+
+SPECIMENS = (
+    _harmless("healthy", "the patched launch with nothing switched on", "none"),
+    _harmless(
+        "off-as-on", "another pass of the off launch in the on arm's place", "vllm#35204",
+        off_as_on=True,
+    ),
+    _fault(
+        "let-through-50", "a rejected draft token is accepted in 1 of 50 verification steps",
+        "antirez/ds4#797", "let-through", share=1 / 50,
+    ),
+    _fault(
+        "let-through-500", "a rejected draft token is accepted in 1 of 500 verification steps",
+        "antirez/ds4#797", "let-through", share=1 / 500,
+    ),
+    _fault(
+        "all-accepted", "every draft is accepted whole", "Pushkinist/rMLX#436", "all-accepted",
+    ),
+    _fault(
+        "wrong-row", "after a rejection the token comes from the row before, 1 step in 20",
+        "vllm#53051", "wrong-row", share=1 / 20,
+    ),
+    _fault(
+        "dropped-token", "an accepted token is lost in 1 of 50 steps", "vllm#51571",
+        "dropped-token", share=1 / 50,
+    ),
+    _fault(
+        "exchanged", "two requests get each other's tokens in 1 of 50 steps", "vllm#46088",
+        "exchanged", share=1 / 50, running=3,
+    ),
+    _fault(
+        "constant-loop", "half of the requests that hit the prefix cache loop on one token, with 4 "
+        "and more running", "wtdcode/vllm-backport#63",
+        "constant-loop", share=0.5, running=4, token=1000, after=4,
+    ),
+    _fault(
+        "nan-in-one", "logits are NaN in one request of 32", "vllm#45060", "not-a-number", every=32,
+    ),
+    _fault(
+        "drift-small", "logits 2 % too large: no token flips", "critique of a missing norm",
+        "scaled", factor=1.02,
+    ),
+    _fault(
+        "drift-large", "logits 50 % too large: no token flips", "sparkinfer#719",
+        "scaled", factor=1.5,
+    ),
+    _fault(
+        "drafts-shifted", "every draft position holds the next one's token: output right",
+        "sglang#40144", "shifted",
+    ),
+    _fault("drafter-off", "the drafter proposes and nothing is used", "vllm#40149", "drafter-off"),
+    _fault(
+        "acceptance-decays", "drafts get worse over 300 steps of the engine",
+        "vllm-ascend#10495", "decaying", steps=300, vocabulary=1024,
+    ),
+    _fault(
+        "warm-drafts-wrong", "requests that hit the prefix cache get wrong drafts", "vllm#41789",
+        "warm-drafts", vocabulary=1024,
+    ),
+    _fault(
+        "past-the-end", "a stop token inside an accepted draft is noticed at the step's end",
+        "llama.cpp#28049", "past-the-end", load=Load.STOPS,
+    ),
+    _fault(
+        "stop-ignored", "a stop token inside an accepted draft is never noticed",
+        "llama.cpp#28049", "stop-ignored", load=Load.STOPS,
+    ),
+    _fault(
+        "cut-short", "one answer in 8 ends up to 3 tokens before its limit", "vllm#53051",
+        "cut-short", share=0.1, tokens=3,
+    ),
+    _harmless(
+        "noise-0.001", "Gaussian noise of 0.001 on every logit, both arms", "pegainfer#833",
+        Injection(name="noise", parameters={"size": 0.001}),
+    ),
+    _harmless(
+        "noise-0.01", "Gaussian noise of 0.01 on every logit, both arms", "pegainfer#833",
+        Injection(name="noise", parameters={"size": 0.01}),
+    ),
+    _harmless(
+        "width-dependent", "kernels that depend on the number of rows, both arms",
+        "llama.cpp#25618", Injection(name="width-dependent", parameters={"size": 0.02}),
+    ),
+    _fault(
+        "kept-rejected", "the KV of a rejected token is kept (one short), 1 rejection in 5",
+        "rMLX: SWA ring kept its rejected tail", "kept-rejected", share=0.2, corrupting=True,
+    ),
+    _fault(
+        "rolled-too-far", "the KV of an accepted token is lost (one long), 1 rejection in 5",
+        "llama.cpp#28060", "rolled-too-far", share=0.2, corrupting=True,
+    ),
+    _fault(
+        "lost-at-border", "KV is lost when a rejection falls on a block's border", "vllm#57605",
+        "lost-at-border", block_size=32, corrupting=True,
+    ),
+    _fault(
+        "stale-row", "a moved request is computed with another's block table, more than 2 running",
+        "vllm#55951", "stale-row", running=3, corrupting=True,
+    ),
+)  # fmt: skip
+
+
+def select(names: tuple[str, ...]) -> tuple[Specimen, ...]:
+    """Return the specimens of these names, or all; those that damage the engine's state last.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    known = {one.name for one in SPECIMENS}
+    unknown = sorted(set(names) - known)
+    if unknown:
+        raise UserError(
+            f"faultbench: there is no fault {unknown[0]!r}",
+            remedy=f"one of: {', '.join(sorted(known))}",
+        )
+    wanted = [one for one in SPECIMENS if not names or one.name in names]
+    return tuple(sorted(wanted, key=lambda one: one.corrupting))

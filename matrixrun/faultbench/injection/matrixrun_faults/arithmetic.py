@@ -1,0 +1,39 @@
+"""Properties of an engine that are no faults; they go into both launches of a pair."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .base import Fault
+from .step import Step
+
+
+class Noise(Fault):
+    """Every evaluation adds Gaussian noise to the logits, new each time."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def computed_logits(self, step: Step, logits: torch.Tensor) -> torch.Tensor:
+        self.struck += 1
+        noise = torch.randn(logits.shape, generator=self._generator, dtype=torch.float32)
+        return (logits.float() + self.parameters["size"] * noise).to(torch.float32)
+
+
+class WidthDependent(Fault):
+    """Kernels differ with the number of rows computed together: 1, 2 to 4, 5 to 8, more. The same
+    rows in the same company give the same logits; the differences depend on the row's content."""
+
+    WIDTHS = (1, 4, 8)
+
+    def computed_logits(self, step: Step, logits: torch.Tensor) -> torch.Tensor:
+        self.struck += 1
+        width = sum(logits.shape[0] > limit for limit in self.WIDTHS)
+        if width == 0:
+            return logits
+        values = logits.float()
+        mixed = torch.sin(values * (1.0e4 * (1 + width)))
+        return values + self.parameters["size"] * mixed

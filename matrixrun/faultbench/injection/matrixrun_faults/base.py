@@ -1,0 +1,83 @@
+"""What a fault may reach into. The base class does nothing anywhere: it is the healthy engine."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from .step import Step
+
+
+class Row(NamedTuple):
+    """A row of the batch in verification: its draft tokens, and the target's own tokens at the same
+    places and at the one after them."""
+
+    place: int
+    draft: list[int]
+    best: list[int]
+
+
+class Fault:
+    """A fault, active in one pass; `struck` counts how often it did something."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        self.parameters = parameters
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.struck = 0
+        self.steps_seen = 0
+
+    def chosen(self, step: Step, row: int, share: float) -> bool:
+        """Return whether a row's request belongs to the given share of requests, for its life."""
+        number = step.order.get(step.requests[row], 0)
+        return zlib.crc32(f"{self.seed}.{number}".encode()) % 10_000 < share * 10_000
+
+    def restore(self, step: Step) -> None:
+        """Undo, before the next step, what must not outlast one."""
+
+    def drafts(self, step: Step, drafts: Any) -> Any:
+        """Change what the drafter proposed, [rows, k]."""
+        return drafts
+
+    def offered(self, step: Step, drafts: list[list[int]]) -> list[list[int]]:
+        """Change what the scheduler is told of the drafts, one list a request."""
+        return drafts
+
+    def computed_logits(self, step: Step, logits: torch.Tensor) -> torch.Tensor:
+        """Change the target's logits, those that value a given text included,
+        [positions, vocabulary]."""
+        return logits
+
+    def verified_logits(self, step: Step, counts: list[int], logits: torch.Tensor) -> torch.Tensor:
+        """Change the logits that drafts are verified against; row i owns `counts[i] + 1` rows."""
+        return logits
+
+    def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        """Change what verification emits, [rows, k + 1], -1 where nothing is emitted."""
+        return emitted
+
+    def before_placing(self, step: Step, tables: list[Any], positions: torch.Tensor) -> None:
+        """Change block tables and positions of the step before slots are computed."""
+
+    def placed(self, step: Step, slots: list[torch.Tensor]) -> None:
+        """Change the slots that the step's keys and values are written to, one tensor a group."""
+
+    def append(
+        self,
+        original: Callable[[list[int]], tuple[list[int], bool]],
+        request: Any,
+        tokens: list[int],
+    ) -> tuple[list[int], bool]:
+        """Append new tokens to a request; returns those kept and whether the request stopped."""
+        return original(tokens)
+
+
+def write_row(emitted: torch.Tensor, row: int, tokens: list[int]) -> None:
+    """Make a row of what is emitted hold these tokens and nothing else."""
+    tokens = tokens[: emitted.shape[1]]
+    emitted[row] = -1
+    emitted[row, : len(tokens)] = torch.tensor(tokens, dtype=emitted.dtype)

@@ -1,0 +1,57 @@
+"""Faults of the drafter: the output stays right, and speed is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .base import Fault
+from .step import Step
+
+
+class Shifted(Fault):
+    """Every draft position holds the token that belongs to the next one."""
+
+    def drafts(self, step: Step, drafts: Any) -> Any:
+        self.struck += 1
+        moved = drafts.clone()
+        moved[:, :-1] = drafts[:, 1:]
+        return moved
+
+
+class Off(Fault):
+    """The drafter proposes, and nothing of it reaches the scheduler."""
+
+    def offered(self, step: Step, drafts: list[list[int]]) -> list[list[int]]:
+        self.struck += 1
+        return [[] for _ in drafts]
+
+
+class Decaying(Fault):
+    """Each draft token is replaced with a probability that grows from 0 to 1 over so many steps."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._steps = 0
+
+    def drafts(self, step: Step, drafts: Any) -> Any:
+        self._steps += 1
+        reached = min(1.0, self._steps / self.parameters["steps"])
+        moved = drafts.clone()
+        for row in range(moved.shape[0]):
+            for place in range(moved.shape[1]):
+                if self.random.random() < reached:
+                    moved[row, place] = self.random.randrange(2, self.parameters["vocabulary"])
+                    self.struck += 1
+        return moved
+
+
+class WarmDrafts(Fault):
+    """Requests that took part of their prompt from the prefix cache get wrong drafts."""
+
+    def drafts(self, step: Step, drafts: Any) -> Any:
+        moved = drafts.clone()
+        for row, request in enumerate(step.requests):
+            if step.cached.get(request, 0) > 0:
+                moved[row] = (moved[row] + 1) % self.parameters["vocabulary"]
+                self.struck += 1
+        return moved

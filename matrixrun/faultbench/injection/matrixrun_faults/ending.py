@@ -1,0 +1,70 @@
+"""Faults of the end of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .base import Fault
+
+Append = Callable[[list[int]], tuple[list[int], bool]]
+
+
+def stops(request: Any) -> set[int]:
+    """Return the tokens that end a request's answer."""
+    sampling = request.sampling_params
+    return {*(sampling.stop_token_ids or ()), sampling.eos_token_id} - {None}
+
+
+class PastTheEnd(Fault):
+    """A stop token inside an accepted draft is noticed only when the whole step is appended."""
+
+    def append(self, original: Append, request: Any, tokens: list[int]) -> tuple[list[int], bool]:
+        ends = [place for place, token in enumerate(tokens) if token in stops(request)]
+        if not ends or ends[0] == len(tokens) - 1:
+            return original(tokens)
+        kept, stopped = original(tokens[: ends[0] + 1])
+        if not stopped:
+            return kept, stopped
+        self.struck += 1
+        for token in tokens[ends[0] + 1 :]:
+            request.append_output_token_ids(token)
+            kept.append(token)
+        return kept, stopped
+
+
+class StopIgnored(Fault):
+    """A stop token inside an accepted draft is never noticed."""
+
+    def append(self, original: Append, request: Any, tokens: list[int]) -> tuple[list[int], bool]:
+        sampling = request.sampling_params
+        known = sampling.stop_token_ids or []
+        ends = {place for place, token in enumerate(tokens[:-1]) if token in known}
+        if not ends:
+            return original(tokens)
+        self.struck += 1
+        kept: list[int] = []
+        for place, token in enumerate(tokens):
+            if place in ends:
+                sampling.stop_token_ids = []
+            some, stopped = original([token])
+            sampling.stop_token_ids = known
+            kept += some
+            if stopped:
+                return kept, True
+        return kept, False
+
+
+class CutShort(Fault):
+    """A share of answers end some tokens before their limit, as if it had been reached."""
+
+    def append(self, original: Append, request: Any, tokens: list[int]) -> tuple[list[int], bool]:
+        left = request.max_tokens - request.num_output_tokens
+        if left > self.parameters["tokens"] or self.random.random() >= self.parameters["share"]:
+            return original(tokens)
+        self.struck += 1
+        limit = request.max_tokens
+        request.max_tokens = request.num_output_tokens + 1
+        kept, stopped = original(tokens[:1])
+        request.max_tokens = limit
+        return kept, stopped

@@ -1,0 +1,32 @@
+"""The faults by name."""
+
+from __future__ import annotations
+
+from . import arithmetic, drafting, ending, memory, verification
+from .base import Fault
+
+FAULTS: dict[str, type[Fault]] = {
+    "let-through": verification.LetThrough,
+    "all-accepted": verification.AllAccepted,
+    "wrong-row": verification.WrongRow,
+    "dropped-token": verification.DroppedToken,
+    "exchanged": verification.Exchanged,
+    "constant-loop": verification.ConstantLoop,
+    "not-a-number": verification.NotANumber,
+    "scaled": verification.Scaled,
+    "shifted": drafting.Shifted,
+    "drafter-off": drafting.Off,
+    "decaying": drafting.Decaying,
+    "warm-drafts": drafting.WarmDrafts,
+    "kept-rejected": memory.KeptRejected,
+    "rolled-too-far": memory.RolledTooFar,
+    "lost-at-border": memory.LostAtBorder,
+    "stale-row": memory.StaleRow,
+    "past-the-end": ending.PastTheEnd,
+    "stop-ignored": ending.StopIgnored,
+    "cut-short": ending.CutShort,
+    "noise": arithmetic.Noise,
+    "width-dependent": arithmetic.WidthDependent,
+}
+
+__all__ = ["FAULTS", "Fault"]

@@ -1,0 +1,146 @@
+"""Where vLLM's methods are wrapped (0.32, the V1 runner). Every hook does nothing when no fault is
+active, so that one launch serves many faults and healthy passes too."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import multiprocessing
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .base import Row
+from .control import Control
+from .step import Step
+
+
+@functools.cache
+def wrap_all(path: str) -> None:
+    """Wrap everything in this process. The server's front end, which computes nothing, is left
+    alone: importing the runner there would cost seconds."""
+    if multiprocessing.current_process().name == "MainProcess":
+        return
+    control, step = Control(path), Step()
+    _wrap_runner(control, step)
+    _wrap_sampler(control, step)
+    _wrap_tables(control, step)
+    _wrap_scheduler(control)
+    logging.getLogger("vllm").info("matrixrun_faults: installed, control %s", path)
+
+
+def _wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
+    """Replace `owner.name` by `around(original, *args, **kwargs)`."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return around(original, *args, **kwargs)
+
+    setattr(owner, name, wrapped)
+
+
+def _wrap_runner(control: Control, step: Step) -> None:
+    from vllm.v1.worker.cpu_model_runner import CPUModelRunner
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+    def update_states(original: Any, runner: Any, scheduled: Any) -> Any:
+        control.fault.restore(step)
+        control.refresh()
+        step.runner = runner
+        for request in scheduled.finished_req_ids:
+            for known in (step.rejected, step.cached):
+                known.pop(request, None)
+        for new in scheduled.scheduled_new_reqs:
+            step.cached[new.req_id] = new.num_computed_tokens
+            step.order.setdefault(new.req_id, len(step.order))
+        return original(runner, scheduled)
+
+    def prepare_inputs(original: Any, runner: Any, scheduled: Any, counts: np.ndarray) -> Any:
+        step.runner, step.scheduled = runner, np.asarray(counts)
+        step.requests = list(runner.input_batch.req_ids)
+        return original(runner, scheduled, counts)
+
+    def propose(original: Any, *args: Any, **kwargs: Any) -> Any:
+        return control.fault.drafts(step, original(*args, **kwargs))
+
+    def take(original: Any, runner: Any) -> Any:
+        taken = original(runner)
+        if taken is not None:
+            taken.draft_token_ids = control.fault.offered(step, taken.draft_token_ids)
+        return taken
+
+    def load_model(original: Any, runner: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(runner, *args, **kwargs)
+        compute = runner.model.compute_logits
+
+        def compute_logits(*inner: Any, **named: Any) -> Any:
+            logits = compute(*inner, **named)
+            return logits if logits is None else control.fault.computed_logits(step, logits)
+
+        runner.model.compute_logits = compute_logits
+        return result
+
+    _wrap(GPUModelRunner, "_update_states", update_states)
+    _wrap(GPUModelRunner, "_prepare_inputs", prepare_inputs)
+    _wrap(GPUModelRunner, "propose_draft_token_ids", propose)
+    _wrap(GPUModelRunner, "take_draft_token_ids", take)
+    _wrap(CPUModelRunner, "load_model", load_model)
+
+
+def _wrap_sampler(control: Control, step: Step) -> None:
+    from vllm.v1.sample import rejection_sampler
+
+    def forward(original: Any, sampler: Any, metadata: Any, *args: Any) -> Any:
+        probs, logits, sampling = args
+        logits = control.fault.verified_logits(step, metadata.num_draft_tokens, logits)
+        return original(sampler, metadata, probs, logits, sampling)
+
+    def sample(original: Any, drafts: Any, counts: list[int], *args: Any, **kwargs: Any) -> Any:
+        emitted = original(drafts, counts, *args, **kwargs)
+        target_logits, bonus = args[3], args[4]
+        rows = _rows(counts, drafts.tolist(), target_logits, bonus.flatten().tolist())
+        control.fault.steps_seen += sum(count > 0 for count in counts)
+        emitted = control.fault.emit(step, emitted, rows)
+        for row, count in enumerate(counts):
+            kept = int((emitted[row] >= 0).sum())
+            step.rejected[step.requests[row]] = max(0, count + 1 - kept) if count else 0
+        return emitted
+
+    _wrap(rejection_sampler.RejectionSampler, "forward", forward)
+    _wrap(rejection_sampler, "rejection_sample", sample)
+
+
+def _rows(counts: list[int], drafts: list[int], logits: Any, bonus: list[int]) -> list[Row]:
+    best = logits.argmax(dim=-1).tolist() if logits.numel() else []
+    rows, start = [], 0
+    for index, count in enumerate(counts):
+        end = start + count
+        rows.append(Row(index, drafts[start:end], [*best[start:end], bonus[index]]))
+        start = end
+    return rows
+
+
+def _wrap_tables(control: Control, step: Step) -> None:
+    from vllm.v1.worker.block_table import MultiGroupBlockTable
+
+    def compute(original: Any, tables: Any, rows: int, starts: Any, positions: Any) -> Any:
+        if step.runner is None or rows != len(step.requests):
+            return original(tables, rows, starts, positions)
+        control.fault.before_placing(step, tables.block_tables, positions)
+        result = original(tables, rows, starts, positions)
+        control.fault.placed(step, [table.slot_mapping.gpu for table in tables.block_tables])
+        return result
+
+    _wrap(MultiGroupBlockTable, "compute_slot_mapping", compute)
+
+
+def _wrap_scheduler(control: Control) -> None:
+    from vllm.v1.core.sched import scheduler
+
+    def update(original: Any, self: Any, request: Any, tokens: list[int], **kwargs: Any) -> Any:
+        return control.fault.append(lambda some: original(self, request, some, **kwargs),
+                                    request, tokens)  # fmt: skip
+
+    _wrap(scheduler.Scheduler, "_update_request_with_output", update)

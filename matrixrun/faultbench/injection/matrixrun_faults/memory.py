@@ -1,0 +1,93 @@
+"""Faults of the KV cache: where keys and values are written to and read from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from .base import Fault
+from .step import Step
+
+# vLLM keeps block 0 for nobody: what is written there is lost and harms no request.
+NOWHERE = 0
+
+
+def after_rejection(step: Step) -> Iterator[int]:
+    """Yield the rows whose request had draft tokens rejected in its last step."""
+    for row, request in enumerate(step.requests):
+        if step.rejected.get(request, 0) > 0 and step.decoding(row):
+            yield row
+
+
+class KeptRejected(Fault):
+    """In a share of rejections the cache keeps the rejected token's keys and values: the slot that
+    the right token should be written to is skipped (rollback one short)."""
+
+    def placed(self, step: Step, slots: list[torch.Tensor]) -> None:
+        first = step.first_places()
+        for row in after_rejection(step):
+            if self.random.random() < self.parameters["share"]:
+                for slot in slots:
+                    slot[int(first[row])] = NOWHERE
+                self.struck += 1
+
+
+class RolledTooFar(Fault):
+    """In a share of rejections one token too many is taken back: the step's tokens are placed one
+    position too early, over an accepted one (rollback one long)."""
+
+    def before_placing(self, step: Step, tables: list[Any], positions: torch.Tensor) -> None:
+        first = step.first_places()
+        for row in after_rejection(step):
+            if step.computed(row) > 1 and self.random.random() < self.parameters["share"]:
+                start = int(first[row])
+                positions[start : start + int(step.scheduled[row])] -= 1
+                step.runner.seq_lens[row] -= 1
+                self.struck += 1
+
+
+class LostAtBorder(Fault):
+    """When a rejection falls on a block's border, what the next step computes is not kept."""
+
+    def placed(self, step: Step, slots: list[torch.Tensor]) -> None:
+        first = step.first_places()
+        for row in after_rejection(step):
+            if step.computed(row) % self.parameters["block_size"] == 0:
+                start = int(first[row])
+                for slot in slots:
+                    slot[start : start + int(step.scheduled[row])] = NOWHERE
+                self.struck += 1
+
+
+class StaleRow(Fault):
+    """A request that moved to another row of the batch is computed, for one step, with the block
+    table of whoever had that row before; only with enough requests running."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._rows: dict[str, int] = {}
+        self._tables: list[np.ndarray] = []
+        self._right: list[tuple[Any, int, np.ndarray]] = []
+
+    def before_placing(self, step: Step, tables: list[Any], positions: torch.Tensor) -> None:
+        right = [table.block_table.np[: step.running].copy() for table in tables]
+        for row, request in enumerate(step.requests):
+            before = self._rows.get(request)
+            if before is None or before == row or step.running < self.parameters["running"]:
+                continue
+            if not step.decoding(row) or row >= self._tables[0].shape[0]:
+                continue
+            for table, old in zip(tables, self._tables, strict=True):
+                self._right.append((table, row, table.block_table.np[row].copy()))
+                table.block_table.np[row] = old[row]
+            self.struck += 1
+        self._rows = {request: row for row, request in enumerate(step.requests)}
+        self._tables = right
+
+    def restore(self, step: Step) -> None:
+        for table, row, blocks in self._right:
+            table.block_table.np[row] = blocks
+        self._right = []

@@ -1,0 +1,134 @@
+"""Faults of the verification: what is emitted, given drafts and the target's logits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .base import Fault, Row, write_row
+from .step import Step
+
+
+def accepted(draft: list[int], best: list[int]) -> int:
+    """Return how many tokens of a draft are the target's own, up to the first that is not."""
+    for place, token in enumerate(draft):
+        if token != best[place]:
+            return place
+    return len(draft)
+
+
+class LetThrough(Fault):
+    """In a share of verification steps the first rejected draft token is accepted."""
+
+    def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        for row, draft, best in rows:
+            if not draft or self.random.random() >= self.parameters["share"]:
+                continue
+            wrong = accepted(draft, best)
+            if wrong < len(draft):
+                after = wrong + 1
+                more = accepted(draft[after:], best[after:])
+                tokens = [*draft[: after + more], best[after + more]]
+                write_row(emitted, row, tokens)
+                self.struck += 1
+        return emitted
+
+
+class AllAccepted(Fault):
+    """Every draft is accepted whole."""
+
+    def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        for row, draft, best in rows:
+            if draft and accepted(draft, best) < len(draft):
+                write_row(emitted, row, [*draft, best[-1]])
+                self.struck += 1
+        return emitted
+
+
+class WrongRow(Fault):
+    """After a rejection, in a share of steps, the token is taken from the row before."""
+
+    def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        for row, draft, best in rows:
+            wrong = accepted(draft, best)
+            if 0 < wrong < len(draft) and self.random.random() < self.parameters["share"]:
+                write_row(emitted, row, [*draft[:wrong], best[wrong - 1]])
+                self.struck += 1
+        return emitted
+
+
+class DroppedToken(Fault):
+    """In a share of steps the last token of a step that accepted something is lost on its way."""
+
+    def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        for row, draft, best in rows:
+            taken = accepted(draft, best)
+            if taken > 0 and self.random.random() < self.parameters["share"]:
+                write_row(emitted, row, [*draft[: taken - 1], best[taken]])
+                self.struck += 1
+        return emitted
+
+
+class Exchanged(Fault):
+    """In a share of steps, with enough requests running, two requests get each other's tokens."""
+
+    def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        whole = [row for row, draft, _ in rows if len(draft) == emitted.shape[1] - 1 > 0]
+        if len(whole) < self.parameters["running"]:
+            return emitted
+        if self.random.random() < self.parameters["share"]:
+            one, other = self.random.sample(whole, 2)
+            emitted[[one, other]] = emitted[[other, one]]
+            self.struck += 1
+        return emitted
+
+
+class ConstantLoop(Fault):
+    """A share of the requests that took part of their prompt from the prefix cache, once enough
+    others run, emit one token for ever."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._looping: set[str] = set()
+
+    def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        for row, draft, _ in rows:
+            request = step.requests[row]
+            if request not in self._looping and self._falls(step, row):
+                self._looping.add(request)
+                self.struck += 1
+            if request in self._looping and draft:
+                write_row(emitted, row, [self.parameters["token"]])
+        return emitted
+
+    def _falls(self, step: Step, row: int) -> bool:
+        return (
+            step.running >= self.parameters["running"]
+            and step.cached.get(step.requests[row], 0) > 0
+            and step.generated(row) >= self.parameters["after"]
+            and self.chosen(step, row, self.parameters["share"])
+        )
+
+
+class NotANumber(Fault):
+    """In one request, chosen by its number of arrival, logits are NaN from some token on."""
+
+    def verified_logits(self, step: Step, counts: list[int], logits: torch.Tensor) -> torch.Tensor:
+        start = 0
+        for row, count in enumerate(counts):
+            end = start + count + 1
+            number = step.order[step.requests[row]] % self.parameters["every"]
+            if number == self.seed % self.parameters["every"] and step.generated(row) >= 8:
+                logits[start:end] = float("nan")
+                self.struck += 1
+            start = end
+        return logits
+
+
+class Scaled(Fault):
+    """All logits that drafts are verified against are too large by a factor: nothing flips."""
+
+    def verified_logits(self, step: Step, counts: list[int], logits: torch.Tensor) -> torch.Tensor:
+        self.struck += 1
+        return logits * self.parameters["factor"]

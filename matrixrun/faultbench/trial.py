@@ -1,0 +1,301 @@
+"""One specimen with one seed: passes on the patched launch, scoring on A, judged in blocks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+import matrixrun
+from matrixrun import probes
+from matrixrun.evidence.launches import Role
+from matrixrun.evidence.requests import Observation, Pass, PassRecord, Request, Score
+from matrixrun.evidence.verdicts import CellEvidence, CellResult, Severity, Verdict
+from matrixrun.fanout.actor import PassAnswer
+from matrixrun.fanout.sweep import CONFIRMATION_ROUNDS
+from matrixrun.faultbench.catalogue import Load, Specimen
+from matrixrun.faultbench.control import Struck
+from matrixrun.faultbench.pair import Pair
+from matrixrun.judge import CellObservations, JudgeSettings, judge_sweep
+from matrixrun.matrix import fingerprint
+from matrixrun.probes import Emitted, Source
+from matrixrun.workloads import Workload
+from matrixrun.workloads.prompts import workload_of
+
+BLOCK = 32
+CAUGHT = (Verdict.FAIL, Verdict.INACTIVE, Verdict.ERROR)
+
+
+@dataclass
+class Baseline:
+    """What the off launch answered and scored for one block, shared by every specimen."""
+
+    off: tuple[Observation, ...]
+    null: tuple[Observation, ...]
+    given: dict[str, tuple[Score, ...]]
+    workload: Workload
+    requests: tuple[Request, ...]
+
+
+@dataclass
+class Seen:
+    """All that was observed of one specimen with one seed so far."""
+
+    on: list[Observation] = field(default_factory=list)
+    off: list[Observation] = field(default_factory=list)
+    null: list[Observation] = field(default_factory=list)
+    on_scores: list[Score] = field(default_factory=list)
+    off_scores: list[Score] = field(default_factory=list)
+    null_scores: list[Score] = field(default_factory=list)
+    confirmations: list[Score] = field(default_factory=list)
+    growth: dict[str, float] = field(default_factory=dict)
+    prompts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one specimen with one seed.
+
+    `finding` is the kind of the first finding that carries the verdict, `requests` and `tokens` the
+    fewest of the on arm's answers, in the order sent, with which the judge says the same. Regrets
+    in nats, over all on tokens seen. `struck` counts how often the injection did something.
+    """
+
+    specimen: str
+    seed: int
+    verdict: str
+    caught: bool
+    finding: str
+    reason: str
+    requests: int
+    tokens: int
+    sent: int
+    struck: int
+    steps: int
+    regret_max: float
+    regret_mean: float
+    ceiling: float
+    acceptance: float
+    metrics: dict[str, float] = {}
+
+
+class Bench:
+    """Runs trials on one pair of launches."""
+
+    def __init__(self, pair: Pair, prompts: Workload, settings: JudgeSettings) -> None:
+        self.pair, self.settings = pair, settings
+        self._prompts = prompts
+        self._baselines: dict[str, Baseline] = {}
+
+    def trial(self, specimen: Specimen, seed: int) -> TrialResult:
+        """Run one specimen on its seed's prompts, block by block, to the first verdict against it
+        or the planned number."""
+        seen, result = Seen(), None
+        self._switch(specimen, seed)
+        try:
+            for block in range(self._blocks()):
+                self._observe(specimen, seed, block, seen)
+                result = self._judged(seen)
+                if result.verdict in CAUGHT:
+                    break
+            struck = self.pair.switches[Role.ON].struck()
+        finally:
+            self._switch(None, seed)
+        assert result is not None
+        told = _result(specimen, seed, result, seen, struck)
+        return self._shortest(told, result, seen)
+
+    def _blocks(self) -> int:
+        return -(-self.pair.matrix.workload.prompts // BLOCK)
+
+    def _switch(self, specimen: Specimen | None, seed: int) -> None:
+        injection = None if specimen is None else specimen.injection
+        both = specimen is not None and specimen.in_both
+        self.pair.switches[Role.ON].set(injection, seed=seed + 1)
+        self.pair.switches[Role.A].set(injection if both else None, seed=seed + 1001)
+
+    # -- one block -----------------------------------------------------------------------------
+
+    def _observe(self, specimen: Specimen, seed: int, block: int, seen: Seen) -> None:
+        scorer = self.pair.launches[Role.A].id
+        base = self._baseline(specimen, seed, block)
+        answer = self._on_pass(specimen, seed, block, base)
+        source = Source(self.pair.launches[Role.ON].id, self._pass_ids()[0])
+        emitted = [*self._off_emitted(base), Emitted(
+            launch=source.launch, pass_id=source.pass_id, observations=answer.observations
+        )]  # fmt: skip
+        scoring = probes.score_passes(scorer, emitted, base.workload)
+        given = dict(base.given)
+        for pass_ in scoring.passes:
+            if pass_.id not in given:
+                given[pass_.id] = self.pair.run(Role.A, pass_).scores
+        main, null = self._pass_ids()
+        seen.on += answer.observations
+        seen.off += base.off
+        seen.null += base.null
+        seen.on_scores += scoring.assemble(source, answer.observations, given)
+        seen.off_scores += scoring.assemble(Source(scorer, main), base.off, given)
+        seen.null_scores += scoring.assemble(Source(scorer, null), base.null, given)
+        for name, value in answer.counters_after.items():
+            grown = value - answer.counters_before.get(name, 0.0)
+            seen.growth[name] = seen.growth.get(name, 0.0) + grown
+        ids = {prompt.id: prompt.token_ids for prompt in base.workload.prompts}
+        seen.prompts |= {one.request: ids[one.prompt] for one in answer.observations}
+
+    def _on_pass(self, specimen: Specimen, seed: int, block: int, base: Baseline) -> PassAnswer:
+        role = Role.A if specimen.off_as_on else Role.ON
+        template = self._passes(role, base.workload)[0]
+        requests = base.requests
+        if specimen.off_as_on:
+            half = len(requests) // 2
+            requests = requests[half:] + requests[:half]
+        namespace = fingerprint([specimen.name, seed, block])
+        pass_ = msgspec.structs.replace(template, requests=requests, salt=namespace)
+        return self.pair.run(role, pass_)
+
+    def _baseline(self, specimen: Specimen, seed: int, block: int) -> Baseline:
+        inject = specimen.injection if specimen.in_both else None
+        key = fingerprint([seed, block, specimen.load, inject and [inject.name, inject.parameters]])
+        if key not in self._baselines:
+            self._baselines[key] = self._make_baseline(specimen.load, seed, block, key)
+        return self._baselines[key]
+
+    def _make_baseline(self, load: Load, seed: int, block: int, key: str) -> Baseline:
+        workload = self._part(seed, block)
+        main, null = self._passes(Role.A, workload)
+        if load is Load.STOPS:
+            free = self.pair.run(Role.A, _salted(main, fingerprint([key, "free"])))
+            stop = stop_token(free.observations)
+            main, null = _stopping(main, stop), _stopping(null, stop)
+        base = Baseline(
+            off=self.pair.run(Role.A, _salted(main, key)).observations,
+            null=self.pair.run(Role.A, _salted(null, fingerprint([key, "null"]))).observations,
+            given={}, workload=workload, requests=main.requests,
+        )  # fmt: skip
+        scorer = self.pair.launches[Role.A].id
+        for pass_ in probes.score_passes(scorer, self._off_emitted(base), workload).passes:
+            base.given[pass_.id] = self.pair.run(Role.A, pass_).scores
+        return base
+
+    def _off_emitted(self, base: Baseline) -> list[Emitted]:
+        scorer, (main, null) = self.pair.launches[Role.A].id, self._pass_ids()
+        return [
+            Emitted(launch=scorer, pass_id=main, observations=base.off),
+            Emitted(launch=scorer, pass_id=null, observations=base.null),
+        ]
+
+    def _part(self, seed: int, block: int) -> Workload:
+        """Return the prompts of a block: each seed has its own."""
+        start = seed * self.pair.matrix.workload.prompts + block * BLOCK
+        end = min(start + BLOCK, (seed + 1) * self.pair.matrix.workload.prompts)
+        return workload_of(self._prompts.prompts[start:end])
+
+    def _passes(self, role: Role, workload: Workload) -> tuple[Pass, ...]:
+        probe = probes.get("equality")
+        launch = self.pair.launches[role]
+        return probe.passes(launch, self.pair.plan.cells, workload, self.pair.matrix)
+
+    def _pass_ids(self) -> tuple[str, str]:
+        sources = probes.get("equality").sources(self.pair.cell, self.pair.plan.pairs[0])
+        return sources["off"].pass_id, sources["null"].pass_id
+
+    # -- judging ---------------------------------------------------------------------------------
+
+    def _judged(self, seen: Seen) -> CellResult:
+        """Judge as a sweep of one cell is, its wants answered by A."""
+        scorer = self.pair.launches[Role.A].id
+        for _ in range(CONFIRMATION_ROUNDS):
+            wants = judge_sweep([self.evidence(seen)], self.settings).wants
+            for pass_ in probes.confirmation_passes(scorer, wants):
+                salt = fingerprint([pass_.salt, len(seen.confirmations), list(seen.prompts)[:1]])
+                seen.confirmations += self.pair.run(Role.A, _salted(pass_, salt)).scores
+            if not wants:
+                break
+        return judge_sweep([self.evidence(seen)], self.settings, final=True).results[0]
+
+    def evidence(self, seen: Seen, requests: int | None = None) -> CellObservations:
+        """Return what was seen as the judge takes it: all, or the first so many requests."""
+        on = seen.on[:requests]
+        kept = {one.request for one in on}
+        growth = dict(seen.growth) if requests is None else {}
+        record = PassRecord(
+            launch=self.pair.launches[Role.ON].id, pass_id=self._pass_ids()[0],
+            kind="observations", path="", sha256="", requests=len(on), seconds=0.0,
+            counters_before=dict.fromkeys(growth, 0.0), counters_after=growth,
+        )  # fmt: skip
+        whole = CellEvidence(
+            cell=self.pair.cell,
+            outcomes={str(role): outcome for role, outcome in self.pair.outcomes.items()},
+            records={"on": record}, workload_sha256=self._prompts.sha256,
+            settings_sha256=fingerprint(self.settings), program=matrixrun.__version__,
+        )  # fmt: skip
+
+        def some(many: list[Observation]) -> tuple[Observation, ...]:
+            return tuple(one for one in many if one.request in kept)
+
+        def scored(many: list[Score]) -> tuple[Score, ...]:
+            return tuple(one for one in many if one.request in kept)
+
+        return CellObservations(
+            evidence=whole, on=tuple(on), off=some(seen.off), null=some(seen.null),
+            on_scores=scored(seen.on_scores), off_scores=scored(seen.off_scores),
+            null_scores=scored(seen.null_scores), confirmations=tuple(seen.confirmations),
+            prompts=seen.prompts,
+        )  # fmt: skip
+
+    def _shortest(self, told: TrialResult, result: CellResult, seen: Seen) -> TrialResult:
+        """Return the result with the fewest requests with which the judge says the same."""
+        low, high = 0, len(seen.on)
+        while told.caught and high - low > 1:
+            middle = (low + high) // 2
+            again = judge_sweep([self.evidence(seen, middle)], self.settings, final=True)
+            caught = again.results[0].verdict is result.verdict
+            low, high = (low, middle) if caught else (middle, high)
+        tokens = sum(one.token_ids.size for one in seen.on[:high])
+        return msgspec.structs.replace(told, requests=high, tokens=tokens)
+
+
+def stop_token(observations: tuple[Observation, ...]) -> int:
+    """Return the token that stands in as near to half of the answers as any, past their start."""
+    found: Counter[int] = Counter()
+    for one in observations:
+        found.update(set(one.token_ids[8:].tolist()))
+    return min(found, key=lambda token: (abs(found[token] - len(observations) / 2), token))
+
+
+def _stopping(pass_: Pass, token: int) -> Pass:
+    def stopping(request: Request) -> Request:
+        sampling = msgspec.structs.replace(request.sampling, stop_token_ids=(token,))
+        return msgspec.structs.replace(request, sampling=sampling)
+
+    return msgspec.structs.replace(pass_, requests=tuple(map(stopping, pass_.requests)))
+
+
+def _salted(pass_: Pass, salt: str) -> Pass:
+    return msgspec.structs.replace(pass_, salt=salt)
+
+
+def _result(
+    specimen: Specimen, seed: int, result: CellResult, seen: Seen, struck: Struck
+) -> TrialResult:
+    faults = [one for one in result.findings if one.severity is Severity.FAULT]
+    named = faults[0].kind if faults else ""
+    if result.verdict is Verdict.INACTIVE:
+        named = "inactive"
+    regrets = [score.regret for score in seen.on_scores if score.error is None]
+    values = np.concatenate(regrets) if regrets else np.zeros(1)
+    values = values[np.isfinite(values)]
+    metrics = result.metrics
+    return TrialResult(
+        specimen=specimen.name, seed=seed, verdict=result.verdict.value,
+        caught=result.verdict in CAUGHT, finding=named, reason=result.reason,
+        requests=len(seen.on), tokens=sum(one.token_ids.size for one in seen.on),
+        sent=len(seen.on), struck=struck.times, steps=struck.steps,
+        regret_max=float(values.max(initial=0.0)), regret_mean=float(values.mean()),
+        ceiling=metrics.get("regret/ceiling", 0.0),
+        acceptance=metrics.get("acceptance/draft_acceptance_rate", 0.0), metrics=metrics,
+    )  # fmt: skip
+
+
+__all__ = ["BLOCK", "CAUGHT", "Bench", "TrialResult", "stop_token"]
