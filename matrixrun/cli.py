@@ -202,7 +202,7 @@ def accept_baseline(
 
 
 @app.command(epilog=EPILOG)
-def signoff(
+def signoff(  # noqa: PLR0917 (typer passes by name)
     sweep: SweepRef,
     against: Annotated[
         str, typer.Option(metavar="BASELINE", help="A baseline file, or an approved sweep.")
@@ -214,6 +214,11 @@ def signoff(
         list[str] | None,
         typer.Option(metavar="OLD=NEW", help="Engine NEW takes the place of the baseline's OLD."),
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Who decides: record it in MLflow's model registry."),
+    ] = None,
+    tracking_uri: TrackingUri = None,
     results_root: ResultsRoot = Path("results"),
 ) -> None:
     """Say whether a sweep may be signed, and why not: 0 signed, 1 not signed."""
@@ -223,8 +228,12 @@ def signoff(
     options = signing.SignoffOptions(
         against=against, policy=policy, upgrades=tuple(upgrade or ()), results_root=results_root
     )
-    decision = signing.sign_off(Store.open(find_sweep(sweep, results_root)), options)
+    store = Store.open(find_sweep(sweep, results_root))
+    decision = signing.sign_off(store, options)
     typer.echo(signing.decision_text(decision))
+    if by is not None:
+        for one in signing.record(store, decision, by, tracking_uri):
+            typer.echo(f"recorded: {one.model}, version {one.version}")
     raise typer.Exit(0 if decision.signed else 1)
 
 
@@ -258,6 +267,30 @@ def build_model(
         recipe = engines.get("vllm").default_recipe
         python = engines.prepare(recipe, cache=cache, timeout=3600.0, on_line=say).python
     typer.echo(models.build(name, python, cache, say))
+
+
+@app.command(epilog=EPILOG)
+def faultbench(
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="NAME", help="Only this fault; may be repeated."),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write every trial there.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Trials of each, on prompts of their own.")] = 3,
+) -> None:
+    """Put known faults into a real engine and say which of them the judge catches."""
+    from matrixrun.faultbench import BenchOptions, run_bench, show
+    from matrixrun.record.cleanup import cache_folder
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
+    options = BenchOptions(only=tuple(only or ()), seeds=seeds, json_file=json_file)
+    result = run_bench(options, cache=cache_folder(), say=say)
+    show(result)
+    raise typer.Exit(0 if result.good else 1)
 
 
 def _version(wanted: bool) -> None:

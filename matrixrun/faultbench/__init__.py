@@ -8,3 +8,8 @@ table       the outcome as a table and as JSON
 run         run_bench
 injection/  what runs in the engine's process; it imports nothing of matrixrun
 """
+
+from matrixrun.faultbench.catalogue import SPECIMENS, Specimen
+from matrixrun.faultbench.run import BenchOptions, BenchResult, run_bench, show
+
+__all__ = ["SPECIMENS", "BenchOptions", "BenchResult", "Specimen", "run_bench", "show"]

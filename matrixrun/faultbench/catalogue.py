@@ -25,12 +25,21 @@ class Load(StrEnum):
     STOPS = "stops"
 
 
+class Harm(StrEnum):
+    """What a fault damages: tokens or logprobs, whose size can be compared with the floor, or
+    something else (speed, an answer's end), which has no floor."""
+
+    OUTPUT = "output"
+    OTHER = "other"
+
+
 class Specimen(msgspec.Struct, frozen=True, kw_only=True):
     """A fault of speculation, or something harmless that must not be accused.
 
     `injection` goes into the on launch; with `in_both` into both, as a property of the engine.
-    `report` is the public report it is modelled on. `off_as_on` puts the off launch's own answers
-    where the on arm's belong. `corrupting` ones may leave the engine's state damaged and run last.
+    `report` is the public report it is modelled on, `harm` what it damages. `off_as_on` puts the
+    off launch's own answers where the on arm's belong. `corrupting` ones may leave the engine's
+    state damaged and run last.
     """
 
     name: str
@@ -42,10 +51,11 @@ class Specimen(msgspec.Struct, frozen=True, kw_only=True):
     off_as_on: bool = False
     corrupting: bool = False
     load: Load = Load.PLAIN
+    harm: Harm = Harm.OUTPUT
 
 
 def _fault(name: str, what: str, report: str, injected: str, **others: Any) -> Specimen:
-    named = {key: others.pop(key) for key in ("load", "corrupting") if key in others}
+    named = {key: others.pop(key) for key in ("load", "corrupting", "harm") if key in others}
     injection = Injection(name=injected, parameters=others)
     return Specimen(name=name, what=what, report=report, injection=injection, **named)
 
@@ -106,28 +116,33 @@ SPECIMENS = (
     ),
     _fault(
         "drafts-shifted", "every draft position holds the next one's token: output right",
-        "sglang#40144", "shifted",
+        "sglang#40144", "shifted", harm=Harm.OTHER,
     ),
-    _fault("drafter-off", "the drafter proposes and nothing is used", "vllm#40149", "drafter-off"),
+    _fault(
+        "drafter-off", "the drafter proposes and nothing is used", "vllm#40149", "drafter-off",
+        harm=Harm.OTHER,
+    ),
     _fault(
         "acceptance-decays", "drafts get worse over 300 steps of the engine",
-        "vllm-ascend#10495", "decaying", steps=300, vocabulary=1024,
+        "vllm-ascend#10495", "decaying", steps=300, vocabulary=1024, harm=Harm.OTHER,
     ),
     _fault(
         "warm-drafts-wrong", "requests that hit the prefix cache get wrong drafts", "vllm#41789",
-        "warm-drafts", vocabulary=1024,
+        "warm-drafts", vocabulary=1024, harm=Harm.OTHER,
     ),
     _fault(
         "past-the-end", "a stop token inside an accepted draft is noticed at the step's end",
         "llama.cpp#28049", "past-the-end", load=Load.STOPS,
+        harm=Harm.OTHER,
     ),
     _fault(
         "stop-ignored", "a stop token inside an accepted draft is never noticed",
         "llama.cpp#28049", "stop-ignored", load=Load.STOPS,
+        harm=Harm.OTHER,
     ),
     _fault(
         "cut-short", "one answer in 8 ends up to 3 tokens before its limit", "vllm#53051",
-        "cut-short", share=0.1, tokens=3,
+        "cut-short", share=0.1, tokens=3, harm=Harm.OTHER,
     ),
     _harmless(
         "noise-0.001", "Gaussian noise of 0.001 on every logit, both arms", "pegainfer#833",

@@ -12,7 +12,7 @@ import msgspec
 from matrixrun import engines, models, workloads
 from matrixrun import plan as planning
 from matrixrun.evidence.cells import Cell
-from matrixrun.evidence.errors import EngineError
+from matrixrun.evidence.errors import EngineDied, EngineError
 from matrixrun.evidence.launches import Launch, LaunchEnd, LaunchOutcome, Role
 from matrixrun.evidence.requests import Pass
 from matrixrun.fanout.actor import LaunchBody, LaunchSettings, PassAnswer
@@ -42,12 +42,12 @@ class Pair:
             one.role: _with_injection(one, self.switches[one.role]) for one in self.plan.launches
         }
         timeouts = self.matrix.timeouts
-        settings = LaunchSettings(
+        self._settings = LaunchSettings(
             cache=cache, ready_timeout=timeouts.ready, request_timeout=timeouts.request,
             build_timeout=timeouts.build,
         )  # fmt: skip
         self._bodies = {
-            role: LaunchBody(launch, settings) for role, launch in self.launches.items()
+            role: LaunchBody(launch, self._settings) for role, launch in self.launches.items()
         }
         self.outcomes: dict[Role, LaunchOutcome] = {}
 
@@ -81,17 +81,22 @@ class Pair:
         self._folder.cleanup()
 
     def run(self, role: Role, pass_: Pass) -> PassAnswer:
-        """Send one pass; EngineError when the engine dies in it."""
+        """Send one pass.
+
+        Raises:
+            EngineDied: the on launch's engine died in it.
+            EngineError: the off launch's did.
+        """
         answer = self._bodies[role].run(pass_)
         if isinstance(answer, LaunchOutcome):
-            raise EngineError(f"{answer.launch}: {answer.message}", log_tail=answer.log_tail)
+            kind = EngineDied if role is Role.ON else EngineError
+            raise kind(f"{answer.launch}: {answer.message}", log_tail=answer.log_tail)
         return answer
 
     def restart(self, role: Role) -> None:
         """Start a launch again whose engine has died."""
-        settings = self._bodies[role]._settings
         self._bodies[role].finish()
-        self._bodies[role] = LaunchBody(self.launches[role], settings)
+        self._bodies[role] = LaunchBody(self.launches[role], self._settings)
         self.outcomes[role] = _served(self._bodies[role].start())
 
     def workload(self, prompts: int) -> Workload:

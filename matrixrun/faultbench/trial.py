@@ -10,6 +10,7 @@ import numpy as np
 
 import matrixrun
 from matrixrun import probes
+from matrixrun.evidence.errors import EngineDied
 from matrixrun.evidence.launches import Role
 from matrixrun.evidence.requests import Observation, Pass, PassRecord, Request, Score
 from matrixrun.evidence.verdicts import CellEvidence, CellResult, Severity, Verdict
@@ -59,7 +60,8 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
 
     `finding` is the kind of the first finding that carries the verdict, `requests` and `tokens` the
     fewest of the on arm's answers, in the order sent, with which the judge says the same. Regrets
-    in nats, over all on tokens seen. `struck` counts how often the injection did something.
+    in nats, over all on tokens seen; `logprob_shift` is how far the on arm's own logprobs are off.
+    `struck` counts how often the injection did something.
     """
 
     specimen: str
@@ -75,6 +77,7 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     regret_max: float
     regret_mean: float
+    logprob_shift: float
     ceiling: float
     acceptance: float
     metrics: dict[str, float] = {}
@@ -276,6 +279,23 @@ def _salted(pass_: Pass, salt: str) -> Pass:
     return msgspec.structs.replace(pass_, salt=salt)
 
 
+def died(specimen: Specimen, seed: int, error: EngineDied) -> TrialResult:
+    """Return the result of a trial in which the on launch's engine ended by itself, which is an
+    ERROR of the cell in a sweep."""
+    return TrialResult(
+        specimen=specimen.name, seed=seed, verdict=Verdict.ERROR.value, caught=True,
+        finding="died", reason=error.message, requests=0, tokens=0, sent=0, struck=1, steps=0,
+        regret_max=0.0, regret_mean=0.0, logprob_shift=0.0, ceiling=0.0, acceptance=0.0,
+    )  # fmt: skip
+
+
+def _shift(metrics: dict[str, float]) -> float:
+    """Return the larger of the shifts of mean and 99 % point of the on arm's logprobs, beyond the
+    control's."""
+    mean = abs(metrics.get("drift/mean.on", 0.0) - metrics.get("drift/mean.null", 0.0))
+    return max(mean, metrics.get("drift/p99.on", 0.0) - metrics.get("drift/p99.null", 0.0))
+
+
 def _result(
     specimen: Specimen, seed: int, result: CellResult, seen: Seen, struck: Struck
 ) -> TrialResult:
@@ -292,10 +312,12 @@ def _result(
         caught=result.verdict in CAUGHT, finding=named, reason=result.reason,
         requests=len(seen.on), tokens=sum(one.token_ids.size for one in seen.on),
         sent=len(seen.on), struck=struck.times, steps=struck.steps,
-        regret_max=float(values.max(initial=0.0)), regret_mean=float(values.mean()),
+        regret_max=float(values.max(initial=0.0)),
+        regret_mean=float(values.mean()) if values.size else 0.0,
+        logprob_shift=_shift(metrics),
         ceiling=metrics.get("regret/ceiling", 0.0),
         acceptance=metrics.get("acceptance/draft_acceptance_rate", 0.0), metrics=metrics,
     )  # fmt: skip
 
 
-__all__ = ["BLOCK", "CAUGHT", "Bench", "TrialResult", "stop_token"]
+__all__ = ["BLOCK", "CAUGHT", "Bench", "TrialResult", "died", "stop_token"]
