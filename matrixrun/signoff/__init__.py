@@ -9,7 +9,7 @@ baseline      accept, read_baseline: an approved sweep as a file
 policy        what blocks, what is waived, which faults are known
 comparison    what changed, cell by cell
 decision      decide: SIGNED or NOT SIGNED, and why;  wording: in words
-signoff       sign_off: reads, decides, writes
+signoff       sign_off: reads, decides, writes;  registry: records it in MLflow
 """
 
 from matrixrun.signoff.baseline import accept, read_baseline, write_baseline
@@ -20,6 +20,7 @@ from matrixrun.signoff.levels import levels_of
 from matrixrun.signoff.localise import localise
 from matrixrun.signoff.page import build_page
 from matrixrun.signoff.policy import Policy, read_policy
+from matrixrun.signoff.registry import record
 from matrixrun.signoff.report import write_junit, write_report
 from matrixrun.signoff.signoff import SignoffOptions, sign_off
 from matrixrun.signoff.wording import decision_text
@@ -38,6 +39,7 @@ __all__ = [
     "localised",
     "read_baseline",
     "read_policy",
+    "record",
     "sign_off",
     "write_baseline",
     "write_junit",

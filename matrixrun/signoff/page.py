@@ -20,7 +20,7 @@ from matrixrun.evidence.verdicts import (
 from matrixrun.judge import JudgeSettings, exit_code
 from matrixrun.record import Store
 from matrixrun.record.artifacts import command_line
-from matrixrun.record.grid import worst_first
+from matrixrun.record.grid import ORDER
 from matrixrun.record.naming import label, labels, varying
 from matrixrun.record.replay import Reader
 from matrixrun.signoff.causes import Group, Localised, groups, localised
@@ -127,7 +127,10 @@ def build_page(store: Store) -> Page:
         StoreError: the folder itself, its plan or a result cannot be read.
     """
     plan = store.plan(PlanView) if (store.root / "plan.json").exists() else PlanView()
-    results = worst_first(_planned(store.results(), plan))
+    # Of cells with the same verdict those with findings come first.
+    found = sorted(_planned(store.results(), plan), key=lambda one: one.cell.id)
+    found.sort(key=lambda one: not one.findings)
+    results = sorted(found, key=lambda one: ORDER.index(one.verdict))
     done = {result.cell.id for result in results}
     pending = tuple(cell.id for cell in plan.cells if cell.id not in done)
     evidences = {evidence.cell.id: evidence for evidence in store.evidences()}

@@ -66,7 +66,8 @@ const RELATION = {
 };
 function siteCard(site) {
   const head = `request ${site.request} (${site.category}), token ${site.position}: ${RELATION[site.relation] || site.relation}` +
-    (site.gap === undefined || site.gap === null ? "" : `; the off arm prefers another token by ${fmt(site.gap)} nats (${fmt(Math.exp(site.gap))} times as likely)`);
+    (site.gap === undefined || site.gap === null ? "" : site.gap < 0.005 ? "; a tie on the off arm"
+      : `; the off arm prefers another token by ${fmt(site.gap)} nats (${fmt(Math.exp(site.gap))} times as likely)`);
   return el("div", { class: "site" }, el("strong", { text: head }),
     site.same_until_here ? null : el("p", { class: "soft", text: "The answers differed before this place already; regret is the target's own view of the on arm's text." }),
     texts(site), tokenTable(site), odds(site));
