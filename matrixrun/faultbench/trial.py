@@ -102,7 +102,8 @@ class Bench:
                 result = self._judged(seen)
                 if result.verdict in CAUGHT:
                     break
-            struck = self.pair.switches[Role.ON].struck()
+            role = Role.A if specimen.off_as_on else Role.ON
+            struck = self.pair.switches[role].struck()
         finally:
             self._switch(None, seed)
         assert result is not None

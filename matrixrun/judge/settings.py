@@ -44,6 +44,8 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     arithmetic of cells that do not say it themselves; `largest_logit` bounds the size of the
     logits, which engines do not report. `alpha` is the family-wise error rate of the rate tests.
     `min_speculated_share` is the least share of tokens that verification steps must emit.
+    `least_acceptance_length` is the mean acceptance length below which speculation does nothing:
+    1 is a drafter of which no token is ever accepted.
     `max_suspicions` bounds the tokens re-scored for a cell, `top_reasons` those written out.
     """
 
@@ -58,6 +60,7 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     largest_logit: float = 32.0
     alpha: float = 0.05
     min_speculated_share: float = 0.05
+    least_acceptance_length: float = 1.1
     max_suspicions: int = 16
     top_reasons: int = 3
     expect: tuple[ExpectedVerdict, ...] = ()

@@ -12,6 +12,7 @@ degeneration  loops, against the control
 drift         logprobs of the same tokens, against the control
 activity      whether the on arm speculated
 acceptance    what the target takes of the drafts
+repeats       acceptance of a prompt sent again, against the first time
 coverage      rejections at each draft position
 power         whether enough was observed for the claim
 performance   speed and reuse, as figures
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.testimony import Testimony
-from matrixrun.judge.witnesses import degeneration, drift, regret
+from matrixrun.judge.witnesses import degeneration, drift, regret, repeats
 from matrixrun.judge.witnesses.acceptance import examine_acceptance
 from matrixrun.judge.witnesses.activity import examine_activity
 from matrixrun.judge.witnesses.answers import examine_answers
@@ -61,6 +62,7 @@ WITNESSES = (
     Witness("drift", drift.examine_drift, drift.RATE_TESTS),
     Witness("activity", examine_activity),
     Witness("acceptance", examine_acceptance),
+    Witness("repeats", repeats.examine_repeats, repeats.RATE_TESTS),
     Witness("coverage", examine_coverage),
     Witness("power", examine_power),
     Witness("performance", examine_performance),

@@ -8,6 +8,7 @@ from matrixrun.evidence.verdicts import Finding, Severity, Verdict
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.steps import Counters, Steps, counters_of, steps_of
 from matrixrun.judge.testimony import Objection, Testimony
+from matrixrun.judge.witnesses.acceptance import LENGTH, acceptance_ratios
 
 
 def examine_activity(examination: Examination) -> Testimony:
@@ -29,7 +30,25 @@ def examine_activity(examination: Examination) -> Testimony:
     if share < least:
         reason = f"{share:.1%} of tokens came from verification steps, fewer than {least:.0%}"
         return _inactive(reason, share) + Testimony(metrics=metrics)
-    return Testimony(metrics=metrics)
+    return Testimony(metrics=metrics) + _collapsed(examination, steps, share)
+
+
+def _collapsed(examination: Examination, steps: Steps, share: float) -> Testimony:
+    """Return INACTIVE when hardly a draft token was accepted, whatever else the figures may be:
+    what an engine does after it accepts was not put to the test then, and nothing was gained.
+
+    The bound is on the upper end of the interval. sglang#40144 had 1.06, with the output right.
+    """
+    case, least = examination.case, examination.settings.least_acceptance_length
+    level = 1.0 - examination.settings.alpha / max(1, case.sweep_cells)
+    length = acceptance_ratios(case, steps, level).get(LENGTH)
+    if length is None or not length.high < least:
+        return Testimony()
+    reason = (
+        f"hardly any draft token was accepted: the mean acceptance length is {length.value:.3g} "
+        f"(at most {length.high:.3g}; {least:.3g} is the least that counts as speculation)"
+    )
+    return _inactive(reason, share)
 
 
 def _inactive(reason: str, share: float) -> Testimony:

@@ -1,0 +1,94 @@
+"""repeats: a prompt sent again in the same pass, answered alike, must accept as many drafts.
+
+The drafter sees the same tokens, so that an arm is its own control here: no expectation and no
+other launch is needed. What makes a difference is time (drafts that get worse while the engine
+runs) or a prefix taken from the cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from matrixrun.evidence.verdicts import Finding, Severity
+from matrixrun.judge.case import Case, Floats, Ints
+from matrixrun.judge.examination import Examination
+from matrixrun.judge.statistics import sign_flip_p_value
+from matrixrun.judge.steps import Steps, steps_of
+from matrixrun.judge.testimony import RateTest, Testimony
+
+RATE_TESTS = 1
+KIND = "repeated-acceptance"
+NOTICE_LEVEL = 0.01
+# A difference of less is none that anybody would stop an upgrade for.
+LEAST_RELATIVE = 0.1
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Accepted draft tokens a verification step of prompts sent twice [prompts], the first time and
+    the last; `cached` counts the later ones that took part of their prompt from the cache."""
+
+    first: Floats
+    later: Floats
+    cached: int
+
+
+def examine_repeats(examination: Examination) -> Testimony:
+    """Return the test whether later answers to the same prompts accept fewer draft tokens: a fault
+    where they lose a tenth and more, a notice otherwise and for a gain."""
+    case = examination.case
+    found = _repeats(case, steps_of(case))
+    if found.first.size == 0:
+        return Testimony()
+    before, after = float(found.first.mean()), float(found.later.mean())
+    loss = sign_flip_p_value(found.first - found.later)
+    gain = sign_flip_p_value(found.later - found.first)
+    text = (
+        f"{found.first.size} prompts sent again and answered alike accept {after:.3g} draft tokens "
+        f"a step, the first time {before:.3g} (p = {min(loss, gain):.2g}; {found.cached} of them "
+        "with a cached prefix)"
+    )
+    numbers = {"first": before, "later": after, "prompts": found.first.size, "p_value": loss}
+    metrics = {"acceptance/repeated.first": before, "acceptance/repeated.later": after}
+    told = Testimony(metrics=metrics)
+    if after < (1.0 - LEAST_RELATIVE) * before:
+        finding = Finding(kind=KIND, severity=Severity.FAULT, text=text, numbers=numbers)
+        return told + Testimony(rates=(RateTest(loss, finding),))
+    if min(loss, gain) < NOTICE_LEVEL:
+        finding = Finding(kind=KIND, severity=Severity.NOTICE, text=text, numbers=numbers)
+        return told + Testimony((finding,))
+    return told
+
+
+def _repeats(case: Case, steps: Steps) -> Repeats:
+    used = steps.verified & ~steps.last
+    count = len(case.requests)
+    total = np.bincount(steps.owner[used], minlength=count)
+    taken = np.bincount(steps.owner[used], weights=steps.accepted[used], minlength=count)
+    first, later, cached = [], [], 0
+    for one, other in _pairs(case):
+        if total[one] > 0 and total[other] > 0:
+            first.append(taken[one] / total[one])
+            later.append(taken[other] / total[other])
+            cached += bool(case.on.observations[other].cached_tokens)
+    return Repeats(np.array(first), np.array(later), cached)
+
+
+def _pairs(case: Case) -> list[tuple[int, int]]:
+    """Return the first and the last request of each prompt in the order sent, as places in the
+    case, where the on arm emitted the same tokens."""
+    sent = {answer.request: place for place, answer in enumerate(case.observed.on)}
+    order: Ints = np.array([sent[request] for request in case.requests], dtype=np.int64)
+    pairs = []
+    for group in np.unique(case.prompt_groups):
+        members = np.flatnonzero((case.prompt_groups == group) & ~case.on.failed)
+        if members.size < 2:
+            continue
+        ordered = members[np.argsort(order[members])]
+        one, other = int(ordered[0]), int(ordered[-1])
+        mine, theirs = (case.on.part(case.on.token_ids, index) for index in (one, other))
+        if np.array_equal(mine, theirs):
+            pairs.append((one, other))
+    return pairs
