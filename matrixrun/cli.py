@@ -170,6 +170,10 @@ def report(
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write JUnit XML, for CI.")
     ] = None,
+    bundles: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Also write a reproduction for each FAIL, for upstream."),
+    ] = None,
     results_root: ResultsRoot = Path("results"),
 ) -> None:
     """Write a sweep's report: one HTML file with the verdicts and all their evidence."""
@@ -180,6 +184,8 @@ def report(
     typer.echo(signing.write_report(store, out))
     if junit is not None:
         typer.echo(signing.write_junit(store, junit))
+    for folder in () if bundles is None else signing.write_bundles(store, bundles):
+        typer.echo(folder)
 
 
 @baseline_app.command("accept", epilog=EPILOG)

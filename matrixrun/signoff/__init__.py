@@ -3,6 +3,7 @@
 report        write_report: one HTML file with all evidence;  junit: for CI
 page          build_page: a results folder as the data of that file (html: the file itself)
 detail        one cell's evidence;  divergences, estimates: its parts
+bundle        write_bundles: a failing cell, to be run again with the engine alone
 causes        what broke, in groups;  localise: which settings bring it on
 levels        a sweep in the figures that are compared with another's
 baseline      accept, read_baseline: an approved sweep as a file
@@ -13,6 +14,7 @@ signoff       sign_off: reads, decides, writes;  registry: records it in MLflow
 """
 
 from matrixrun.signoff.baseline import accept, read_baseline, write_baseline
+from matrixrun.signoff.bundle import write_bundles
 from matrixrun.signoff.causes import localised
 from matrixrun.signoff.comparison import compare
 from matrixrun.signoff.decision import Decision, decide
@@ -42,6 +44,7 @@ __all__ = [
     "record",
     "sign_off",
     "write_baseline",
+    "write_bundles",
     "write_junit",
     "write_report",
 ]

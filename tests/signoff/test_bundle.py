@@ -1,0 +1,144 @@
+"""The reproduction bundle, run against two servers that part where a test wants them to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from made_sweeps import FAULTY, HEALTHY, Made, make_cell, make_store
+
+from matrixrun.evidence.errors import UserError
+from matrixrun.signoff.bundle import write_bundles
+
+TRIGGER = 4  # the last prompt token of the request that fails
+
+
+class Handler(BaseHTTPRequestHandler):
+    """The part of vLLM's HTTP that the bundle uses: next token = sum of the text so far, but for
+    a speculating server after a prompt that ends in TRIGGER, at its third token."""
+
+    speculates = False
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text, emitted = list(body["prompt"]), []
+        wrong = self.speculates and text[-1] == TRIGGER
+        for place in range(body["max_tokens"]):
+            emitted.append(sum(text) % 97 + (1 if wrong and place == 2 else 0))
+            text.append(emitted[-1])
+        choice: dict[str, object] = {"token_ids": emitted}
+        if body.get("prompt_logprobs"):
+            prompt = body["prompt"]
+            best = sum(prompt[:-1]) % 97
+            row = {str(prompt[-1]): {"logprob": -0.1 if prompt[-1] == best else -4.1}}
+            choice["prompt_logprobs"] = [None, {str(best): {"logprob": -0.1}} | row]
+        answer = json.dumps({"choices": [choice]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(*, speculates: bool) -> Iterator[str]:
+    """The address of a server."""
+    handler = type("Handler", (Handler,), {"speculates": speculates})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def bundle(tmp_path: Path) -> Path:
+    """The bundle of a failing cell beside a healthy one."""
+    cell = make_cell()
+    launches = [
+        {
+            "id": f"{role}.{cell.id}",
+            "argv": ["$PYTHON", "-m", "vllm", "$TARGET", "--x", '{"model": "$DRAFT"}', "a b"],
+            "env": {"VLLM_API_KEY": "$KEY", "SIZE": "1"},
+            "recipe": {"install": ["vllm==0.32.0"]},
+            "target": {"path": "org/model"},
+            "draft": {"path": "org/draft"},
+        }
+        for role in ("on", "A")
+    ]
+    arms = [(cell, FAULTY), (make_cell(batch_size=1), HEALTHY)]
+    store = Made(tmp_path / "sweep", arms, plan={"launches": launches}).write()
+    (folder,) = write_bundles(store, tmp_path / "bundles")
+    return folder
+
+
+def run(folder: Path, off: str, on: str, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run the bundle's script in an interpreter that has nothing but the standard library."""
+    command = [sys.executable, "-I", "-S", "reproduce.py", "--off", off, "--on", on, *more]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_the_bundle_shows_the_difference_and_finds_the_shortest_that_does(tmp_path: Path) -> None:
+    folder = bundle(tmp_path)
+
+    with serving(speculates=False) as off, serving(speculates=True) as on:
+        shown = run(folder, off, on, "--minimise", "smallest.json")
+
+    assert shown.returncode == 1, shown.stderr
+    assert "FAULT: request natural-0004, token 2" in shown.stdout
+    assert "1 of 40 requests differ, 1 at fault" in shown.stdout
+    smallest = json.loads((folder / "smallest.json").read_text())
+    assert smallest["requests"] == [{"id": "natural-0004", "prompt": [TRIGGER], "max_tokens": 3}]
+
+
+def test_equal_servers_show_nothing(tmp_path: Path) -> None:
+    folder = bundle(tmp_path)
+
+    with serving(speculates=False) as off:
+        shown = run(folder, off, off)
+
+    assert shown.returncode == 0
+    assert "0 of 40 requests differ" in shown.stdout
+
+
+def test_servers_that_are_away_are_said_to_be(tmp_path: Path) -> None:
+    shown = run(bundle(tmp_path), "http://127.0.0.1:9", "http://127.0.0.1:9")
+
+    assert shown.returncode == 2
+    assert "cannot ask a server" in shown.stderr
+
+
+def test_commands_can_be_run_with_other_paths(tmp_path: Path) -> None:
+    folder = bundle(tmp_path)
+    script = (folder / "on.sh").read_text()
+
+    told = subprocess.run(
+        ["bash", "-c", script.replace("exec ", "printf '%s\\n' ")],
+        env={"PYTHON": "py", "DRAFT": "/my draft"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    words = told.stdout.splitlines()
+    assert words == ["py", "-m", "vllm", "org/model", "--x", '{"model": "/my draft"}', "a b"]
+    assert "vllm==0.32.0" in script
+    assert "***" not in script
+    assert "4 nats below" in (folder / "README.md").read_text()
+
+
+def test_a_sweep_without_a_fault_has_nothing_to_reproduce(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "sweep", [(make_cell(), HEALTHY)])
+
+    with pytest.raises(UserError, match="nothing to reproduce"):
+        write_bundles(store, tmp_path / "bundles")
