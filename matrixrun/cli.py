@@ -62,7 +62,10 @@ def run(  # noqa: PLR0917 (typer passes by name)
     ] = None,
     only: Only = None,
     address: Annotated[
-        str | None, typer.Option(help="A Ray cluster to connect to [default: a local one].")
+        str | None,
+        typer.Option(
+            help="A Ray cluster to connect to; `auto` for this machine's [default: a new local one]."
+        ),
     ] = None,
     tracking_uri: TrackingUri = None,
     no_tracking: Annotated[

@@ -27,7 +27,8 @@ class Node:
 
 
 def connect(address: str | None = None) -> None:
-    """Connect to the cluster at `address` (or RAY_ADDRESS), or start a local one on loopback.
+    """Connect to the cluster at `address` (or RAY_ADDRESS; `auto` is the one on this machine), or
+    start one of our own that ends with this process.
 
     A local cluster has no dashboard: job submission needs a real one, and it costs a gigabyte.
 
@@ -45,7 +46,8 @@ def connect(address: str | None = None) -> None:
         "runtime_env": runtime_env,
     }
     if wanted is None:
-        options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        # Without an address Ray would join whatever cluster was last started on this machine.
+        options |= {"address": "local", "include_dashboard": False}
     else:
         options["address"] = wanted
     try:
