@@ -64,7 +64,7 @@ def run(  # noqa: PLR0917 (typer passes by name)
     address: Annotated[
         str | None,
         typer.Option(
-            help="A Ray cluster to connect to; `auto` for this machine's [default: a new local one]."
+            help="A Ray cluster to connect to (`auto`: this machine's) [default: a new local one]."
         ),
     ] = None,
     tracking_uri: TrackingUri = None,
