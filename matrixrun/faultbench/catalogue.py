@@ -153,8 +153,12 @@ SPECIMENS = (
         Injection(name="noise", parameters={"size": 0.01}),
     ),
     _harmless(
+        "noise-0.1", "Gaussian noise of 0.1 on every logit, both arms", "pegainfer#833",
+        Injection(name="noise", parameters={"size": 0.1}),
+    ),
+    _harmless(
         "width-dependent", "kernels that depend on the number of rows, both arms",
-        "llama.cpp#25618", Injection(name="width-dependent", parameters={"size": 0.02}),
+        "llama.cpp#25618", Injection(name="width-dependent", parameters={"size": 0.2}),
     ),
     _fault(
         "kept-rejected", "the KV of a rejected token is kept (one short), 1 rejection in 5",

@@ -28,8 +28,6 @@ class Switch:
 
     def __init__(self, folder: Path, name: str) -> None:
         self._path = folder / f"{name}.json"
-        self._counters = folder / f"{name}.json.counters"
-        self._counters.write_bytes(bytes(COUNTERS.size))
         self._generation = 0
         self.set(None, seed=0)
 
@@ -57,11 +55,15 @@ class Switch:
         Raises:
             EngineError: the engine's process has not taken it up.
         """
-        generation, times, steps = COUNTERS.unpack(self._counters.read_bytes())
-        if generation != self._generation:
+        known = [
+            COUNTERS.unpack(file.read_bytes())
+            for file in self._path.parent.glob(f"{self._path.name}.*")
+        ]
+        current = [one for one in known if one[0] == self._generation]
+        if not current:
             raise EngineError(
-                f"the engine has not taken up {self._path.name}: it is at {generation}, "
-                f"{self._generation} was set; the injection is not installed in its process",
+                f"the engine has not taken up {self._path.name}: none of its "
+                f"{len(known)} processes has; the injection is not installed in its process",
                 remedy="the fault bench fits vLLM 0.32 on its V1 runner",
             )
-        return Struck(times, steps)
+        return Struck(sum(one[1] for one in current), max(one[2] for one in current))

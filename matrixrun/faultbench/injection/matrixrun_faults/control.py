@@ -1,14 +1,16 @@
 """The control file says which fault is active; counters beside it say what came of it.
 
 Control: JSON `{"generation": n, "fault": name or null, "seed": s, "parameters": {...}}`, replaced
-as a whole. Counters: `<control>.counters`, three little-endian 64-bit numbers: the generation that
-the engine has taken up, how often the fault struck, and how many verification steps it saw.
+as a whole. Counters: `<control>.<process id>`, for each process of the engine that takes part (its
+scheduler and its worker need not be one): three little-endian 64-bit numbers, the generation that
+it has taken up, how often the fault struck, and how many verification steps it saw.
 """
 
 from __future__ import annotations
 
 import json
 import mmap
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ class Control:
 
     def refresh(self) -> None:
         """Take up a control file that changed, and report what the active fault has done."""
-        self._report()
+        self.report()
         try:
             found = self._path.stat()
         except FileNotFoundError:
@@ -43,11 +45,14 @@ class Control:
         make = Fault if wanted["fault"] is None else FAULTS[wanted["fault"]]
         self.fault = make(wanted["parameters"], wanted["seed"])
         self._generation = wanted["generation"]
-        self._report()
+        self.report()
 
-    def _report(self) -> None:
+    def report(self) -> None:
+        """Write the counters."""
         if self._counters is None:
-            with self._path.with_name(self._path.name + ".counters").open("r+b") as file:
+            path = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+            path.write_bytes(bytes(COUNTERS.size))
+            with path.open("r+b") as file:
                 self._counters = mmap.mmap(file.fileno(), COUNTERS.size)
         COUNTERS.pack_into(
             self._counters, 0, self._generation, self.fault.struck, self.fault.steps_seen

@@ -106,6 +106,7 @@ def _wrap_sampler(control: Control, step: Step) -> None:
         for row, count in enumerate(counts):
             kept = int((emitted[row] >= 0).sum())
             step.rejected[step.requests[row]] = max(0, count + 1 - kept) if count else 0
+        control.report()
         return emitted
 
     _wrap(rejection_sampler.RejectionSampler, "forward", forward)
@@ -139,8 +140,17 @@ def _wrap_tables(control: Control, step: Step) -> None:
 def _wrap_scheduler(control: Control) -> None:
     from vllm.v1.core.sched import scheduler
 
-    def update(original: Any, self: Any, request: Any, tokens: list[int], **kwargs: Any) -> Any:
-        return control.fault.append(lambda some: original(self, request, some, **kwargs),
-                                    request, tokens)  # fmt: skip
+    def schedule(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        control.refresh()
+        return original(self, *args, **kwargs)
 
+    def update(original: Any, self: Any, request: Any, tokens: list[int], **kwargs: Any) -> Any:
+        def append(some: list[int]) -> Any:
+            return original(self, request, some, **kwargs)
+
+        result = control.fault.append(append, request, tokens)
+        control.report()
+        return result
+
+    _wrap(scheduler.Scheduler, "schedule", schedule)
     _wrap(scheduler.Scheduler, "_update_request_with_output", update)

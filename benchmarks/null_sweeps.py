@@ -1,0 +1,140 @@
+"""How often does the judge accuse a healthy sweep? Made from stored observations of healthy pairs.
+
+    python benchmarks/null_sweeps.py RESULTS... [--sweeps 10000] [--seed 0] [--processes 2]
+
+Where nothing is wrong, the on arm and the control are exchangeable within a prompt. So each null
+sweep takes the stored cells and, prompt by prompt, swaps what the two arms emitted and how it was
+scored, at random; verification steps stay with the on arm. Every such sweep is judged as a whole,
+with its correction over cells. A FAIL is a false alarm. What is given is the share of sweeps with
+one, and its exact one-sided bound at 95 % (Clopper and Pearson).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from matrixrun.evidence.requests import Observation, Score
+from matrixrun.evidence.verdicts import Severity, Verdict
+from matrixrun.judge import CellObservations, JudgeSettings, judge_sweep
+from matrixrun.record import Store
+from matrixrun.record.replay import Reader
+
+SERVED = (Verdict.PASS, Verdict.INCONCLUSIVE)
+
+
+def healthy_cells(root: Path) -> tuple[list[CellObservations], JudgeSettings]:
+    """Return a results folder's cells that were judged without a fault, and its settings."""
+    store = Store.open(root)
+    settings: JudgeSettings = store.settings(JudgeSettings)
+    cells = Reader(store).cells(store.evidences())
+    results = judge_sweep(cells, settings, final=True).results
+    kept = [cell for cell, one in zip(cells, results, strict=True) if one.verdict in SERVED]
+    return kept, settings
+
+
+def swapped(cell: CellObservations, random: np.random.Generator) -> CellObservations:
+    """Return a cell with its on arm and its control exchanged in half of the prompts."""
+    prompts = sorted({one.prompt for one in cell.off})
+    exchanged = {name for name, coin in zip(prompts, random.random(len(prompts)), strict=True)
+                 if coin < 0.5}  # fmt: skip
+    others = {one.request: one for one in cell.null}
+    moved = {one.request for one in cell.on if one.prompt in exchanged and one.request in others}
+    on, null = [], {one.request: one for one in cell.null}
+    for one in cell.on:
+        if one.request not in moved:
+            on.append(one)
+            continue
+        other = others[one.request]
+        on.append(_with_steps(other, one))
+        null[one.request] = _with_steps(one, other)
+    on_scores, null_scores = _exchange(cell.on_scores, cell.null_scores, moved)
+    return replace(cell, on=tuple(on), null=tuple(null.values()), on_scores=on_scores,
+                   null_scores=null_scores)  # fmt: skip
+
+
+def _with_steps(tokens: Observation, steps: Observation) -> Observation:
+    return replace(tokens, accepted=steps.accepted, drafted=steps.drafted)
+
+
+def _exchange(
+    one: Sequence[Score], other: Sequence[Score], moved: set[str]
+) -> tuple[tuple[Score, ...], tuple[Score, ...]]:
+    mine = [score for score in one if score.request not in moved]
+    theirs = [score for score in other if score.request not in moved]
+    mine += [score for score in other if score.request in moved]
+    theirs += [score for score in one if score.request in moved]
+    return tuple(mine), tuple(theirs)
+
+
+def run_some(root: Path, seed: int, sweeps: int) -> Counter[str]:
+    """Return how many of `sweeps` null sweeps end in an accusation, by verdict and finding."""
+    cells, settings = healthy_cells(root)
+    random = np.random.default_rng(seed)
+    told: Counter[str] = Counter()
+    for _ in range(sweeps):
+        made = [swapped(cell, random) for cell in cells]
+        results = judge_sweep(made, settings, final=True).results
+        bad = [one for one in results if one.verdict is Verdict.FAIL]
+        told["sweeps"] += 1
+        told["cells"] += len(results)
+        told["sweeps accused"] += bool(bad)
+        told["cells inconclusive"] += sum(one.verdict is Verdict.INCONCLUSIVE for one in results)
+        for one in bad:
+            kinds = {f.kind for f in one.findings if f.severity is Severity.FAULT}
+            told.update(f"accused by {kind}" for kind in kinds)
+    return told
+
+
+def upper_bound(events: int, trials: int, confidence: float = 0.95) -> float:
+    """Return the exact one-sided upper bound of a rate."""
+    if events >= trials:
+        return 1.0
+    return float(stats.beta.ppf(confidence, events + 1, trials - events))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("results", nargs="+", type=Path)
+    parser.add_argument("--sweeps", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=2)
+    given = parser.parse_args()
+    for root in given.results:
+        cells, _ = healthy_cells(root)
+        differing = sum(
+            not np.array_equal(one.token_ids, other.token_ids)
+            for cell in cells
+            for one, other in zip(cell.on, sorted(cell.null, key=_order(cell)), strict=True)
+        )
+        requests = sum(len(cell.on) for cell in cells)
+        print(f"{root}: {len(cells)} healthy cells, on and control differ in {differing} of "
+              f"{requests} requests")  # fmt: skip
+        began, share = time.monotonic(), -(-given.sweeps // given.processes)
+        with ProcessPoolExecutor(given.processes) as pool:
+            seeds = [given.seed * 1000 + number for number in range(given.processes)]
+            many = pool.map(run_some, [root] * len(seeds), seeds, [share] * len(seeds))
+            told = sum(many, Counter[str]())
+        accused, sweeps = told.pop("sweeps accused"), told.pop("sweeps")
+        bound, seconds = upper_bound(accused, sweeps), time.monotonic() - began
+        print(f"  {sweeps} null sweeps, {accused} accused ({accused / sweeps:.2%}, at most "
+              f"{bound:.2%} at 95 %), {seconds:.0f} s")  # fmt: skip
+        for name, count in sorted(told.items()):
+            print(f"  {name}: {count}")
+
+
+def _order(cell: CellObservations):  # type: ignore[no-untyped-def]
+    places = {one.request: place for place, one in enumerate(cell.on)}
+    return lambda one: places[one.request]
+
+
+if __name__ == "__main__":
+    main()
