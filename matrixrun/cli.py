@@ -6,9 +6,8 @@ import json
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 
 from matrixrun import __version__
@@ -16,6 +15,11 @@ from matrixrun.evidence.errors import MatrixrunError, StoreError, TrackingError,
 from matrixrun.evidence.verdicts import EXIT_CODES
 
 EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + "."
+
+# Typer carries a click of its own, whose base of all usage errors has no public name.
+CLICK_ERRORS: tuple[Any, ...] = tuple(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
 
 app = typer.Typer(
     name="matrixrun",
@@ -325,12 +329,12 @@ def main() -> None:
 def _main() -> int:  # noqa: PLR0911 (one line for each class of error)
     try:
         outcome = app(standalone_mode=False)
-    except click.exceptions.Exit as error:
+    except typer.Exit as error:
         return error.exit_code
-    except click.ClickException as error:
+    except CLICK_ERRORS as error:
         error.show()
         return 4
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         typer.echo("matrixrun: interrupted", err=True)
         return 2
     except UserError as error:

@@ -1,0 +1,115 @@
+"""The commands: every mistake is one message and a documented exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from matrixrun.evidence.verdicts import EXIT_CODES
+
+ROOT = Path(__file__).parents[1]
+SMALL = """\
+name: small
+engines: {vllm: {kind: vllm}}
+models: {tiny: {target: {path: "builtin:tiny-dense"}}}
+grid:
+  engine: vllm
+  model: tiny
+  speculation: {method: ngram, num_speculative_tokens: [SPECULATED]}
+"""
+
+
+def matrixrun(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "matrixrun", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def write(folder: Path, text: str) -> str:
+    (folder / "small.yaml").write_text(text)
+    return "small.yaml"
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "matrices").glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_ready_matrix_plans(file: Path) -> None:
+    done = matrixrun("plan", str(file), "--json")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert plan["cells"]
+    assert plan["pairs"]
+    assert len(plan["launches"]) <= plan["naive_launches"]
+    assert all(launch["argv"] for launch in plan["launches"])
+
+
+def test_the_quickstart_is_at_most_eight_launches() -> None:
+    plan = json.loads(matrixrun("plan", "matrices/quickstart.yaml", "--json").stdout)
+    assert len(plan["launches"]) <= 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "absent.yaml"], "absent.yaml"),
+        (["run", "matrices/quickstart.yaml", "--only", "vllm.tiny-dens"], "no cell is named"),
+        (["plan", "matrices/quickstart.yaml", "--no-such-option"], "--no-such-option"),
+        (["judge", "no-such-sweep"], "no-such-sweep"),
+        (["sync", "no-such-sweep"], "no-such-sweep"),
+        (["report", "no-such-sweep"], "no-such-sweep"),
+        (["models", "build", "builtin:tiny-dens"], "tiny-dense"),
+        (["gone"], "gone"),
+    ],
+)
+def test_a_mistake_is_one_message_and_exit_code_4(arguments: list[str], said: str) -> None:
+    done = matrixrun(*arguments)
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_mistake_in_the_file_names_file_line_key_and_remedy(tmp_path: Path) -> None:
+    name = write(tmp_path, SMALL.replace("[SPECULATED]", "three"))
+    done = matrixrun("run", name, cwd=tmp_path)
+    assert done.returncode == 4
+    for part in ("small.yaml:7", "num_speculative_tokens", "remedy"):
+        assert part in done.stderr
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_grid_of_which_nothing_is_left_is_nothing_to_run(tmp_path: Path) -> None:
+    text = SMALL.replace("[SPECULATED]", "3") + 'constraints: ["batch_size > 1"]\n'
+    name = write(tmp_path, text)
+    assert matrixrun("plan", name, cwd=tmp_path).returncode == 5
+    assert matrixrun("run", name, cwd=tmp_path).returncode == 5
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
+    name = write(tmp_path, SMALL.replace("[SPECULATED]", "3"))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").write_text("mine")
+    done = matrixrun("run", name, "--results", "notes", cwd=tmp_path)
+    assert done.returncode == 4
+    assert "notes" in done.stderr
+    assert [p.name for p in (tmp_path / "notes").iterdir()] == ["mine.txt"]
+
+
+def test_help_and_readme_give_the_same_exit_codes() -> None:
+    readme = (ROOT / "README.md").read_text()
+    shown = " ".join(matrixrun("run", "--help").stdout.split())
+    for code, text in EXIT_CODES.items():
+        assert f"| {code} | {text} |" in readme
+        assert f"{code} {text}" in shown
+
+
+def test_help_imports_neither_ray_nor_mlflow() -> None:
+    code = "import sys, matrixrun.cli; print([m for m in ('ray', 'mlflow') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
