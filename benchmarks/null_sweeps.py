@@ -1,12 +1,17 @@
 """How often does the judge accuse a healthy sweep? Made from stored observations of healthy pairs.
 
     python benchmarks/null_sweeps.py RESULTS... [--sweeps 10000] [--seed 0] [--processes 2]
+                                     [--disjoint 30]
 
 Where nothing is wrong, the on arm and the control are exchangeable within a prompt. So each null
 sweep takes the stored cells and, prompt by prompt, swaps what the two arms emitted and how it was
 scored, at random; verification steps stay with the on arm. Every such sweep is judged as a whole,
 with its correction over cells. A FAIL is a false alarm. What is given is the share of sweeps with
-one, and its exact one-sided bound at 95 % (Clopper and Pearson).
+one, and its exact one-sided bound at 95 % (Clopper and Pearson). The bound is on the sweeps that
+can be made of these observations: launches are as many as there were.
+
+Before that, each cell's prompts are divided into groups of `--disjoint` prompts, and every group is
+judged by itself as it was observed: healthy judgements on prompts that no two of them share.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -28,16 +34,17 @@ from matrixrun.judge import CellObservations, JudgeSettings, judge_sweep
 from matrixrun.record import Store
 from matrixrun.record.replay import Reader
 
-SERVED = (Verdict.PASS, Verdict.INCONCLUSIVE)
+UNSERVED = (Verdict.ERROR, Verdict.REFUSED)
 
 
 def healthy_cells(root: Path) -> tuple[list[CellObservations], JudgeSettings]:
-    """Return a results folder's cells that were judged without a fault, and its settings."""
+    """Return the cells of a results folder whose launches served, and its settings. Whatever their
+    verdicts are: one that was accused is a false alarm, and leaving it out would hide others."""
     store = Store.open(root)
     settings: JudgeSettings = store.settings(JudgeSettings)
     cells = Reader(store).cells(store.evidences())
     results = judge_sweep(cells, settings, final=True).results
-    kept = [cell for cell, one in zip(cells, results, strict=True) if one.verdict in SERVED]
+    kept = [cell for cell, one in zip(cells, results, strict=True) if one.verdict not in UNSERVED]
     return kept, settings
 
 
@@ -75,6 +82,38 @@ def _exchange(
     return tuple(mine), tuple(theirs)
 
 
+def disjoint(cell: CellObservations, size: int) -> list[CellObservations]:
+    """Return the cell in whole groups of `size` prompts, in the order in which they were sent."""
+    prompts = list(dict.fromkeys(one.prompt for one in cell.off))
+    groups = [set(prompts[start : start + size]) for start in range(0, len(prompts), size)]
+    return [_only(cell, group) for group in groups if len(group) == size]
+
+
+def _only(cell: CellObservations, prompts: set[str]) -> CellObservations:
+    kept = {one.request for one in cell.off if one.prompt in prompts}
+
+    def some(many: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(one for one in many if one.request in kept)
+
+    return replace(
+        cell, on=some(cell.on), off=some(cell.off), null=some(cell.null),
+        on_scores=some(cell.on_scores), off_scores=some(cell.off_scores),
+        null_scores=some(cell.null_scores),
+    )  # fmt: skip
+
+
+def judge_groups(cells: Sequence[CellObservations], settings: JudgeSettings, size: int) -> str:
+    """Return a line on the healthy judgements of all groups, each a sweep of its own."""
+    verdicts: Counter[str] = Counter()
+    for cell in cells:
+        for group in disjoint(cell, size):
+            verdicts[judge_sweep([group], settings, final=True).results[0].verdict.value] += 1
+    total, accused = sum(verdicts.values()), verdicts["FAIL"]
+    counts = ", ".join(f"{count} {name}" for name, count in sorted(verdicts.items()))
+    bound = f"{upper_bound(accused, total):.2%}" if total else "1"
+    return f"{total} judgements of {size} prompts each: {counts} (FAIL at most {bound} at 95 %)"
+
+
 def run_some(root: Path, seed: int, sweeps: int) -> Counter[str]:
     """Return how many of `sweeps` null sweeps end in an accusation, by verdict and finding."""
     cells, settings = healthy_cells(root)
@@ -107,9 +146,10 @@ def main() -> None:
     parser.add_argument("--sweeps", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--disjoint", type=int, default=30)
     given = parser.parse_args()
     for root in given.results:
-        cells, _ = healthy_cells(root)
+        cells, settings = healthy_cells(root)
         differing = sum(
             not np.array_equal(one.token_ids, other.token_ids)
             for cell in cells
@@ -118,6 +158,7 @@ def main() -> None:
         requests = sum(len(cell.on) for cell in cells)
         print(f"{root}: {len(cells)} healthy cells, on and control differ in {differing} of "
               f"{requests} requests")  # fmt: skip
+        print(f"  {judge_groups(cells, settings, given.disjoint)}")
         began, share = time.monotonic(), -(-given.sweeps // given.processes)
         with ProcessPoolExecutor(given.processes) as pool:
             seeds = [given.seed * 1000 + number for number in range(given.processes)]
