@@ -111,7 +111,7 @@ class Engine(Protocol):
         ...
 
     def command(self, config: ArmConfig) -> Command:
-        """The exact command line, with `$PYTHON $BINARY $HOST $PORT $TARGET $DRAFT $KEY` to fill in.
+        """The exact command line, with the placeholders of Command and `$KEY` to fill in.
 
         Raises UserError when the user's own arguments take over what matrixrun must decide.
         """

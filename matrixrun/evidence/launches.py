@@ -102,8 +102,8 @@ class ArmConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A command line as data. `$PYTHON`, `$BINARY`, `$HOST`, `$PORT`, `$TARGET` and `$DRAFT` in argv
-    and env are filled in where the process starts; secrets travel in the environment only."""
+    """A command line as data. `$PYTHON`, `$BINARY`, `$HOST`, `$PORT`, `$TARGET` and `$DRAFT` in
+    argv and env are filled in where the process starts; secrets travel in the environment only."""
 
     argv: tuple[str, ...]
     env: dict[str, str]

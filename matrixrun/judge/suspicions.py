@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from matrixrun.evidence.cells import Speculation
 from matrixrun.evidence.requests import Evaluation, Score, ScoreRequest
 from matrixrun.judge.case import LARGEST_REGRET, Answers, Case, Ints
 from matrixrun.judge.ceiling import Ceiling
@@ -179,7 +180,11 @@ def _settle(case: Case, ceiling: Ceiling, suspicion: Suspicion, answers: Answers
             tokens = (*prompt, *prefix.tolist())
             wants.append(
                 ScoreRequest(
-                    id=name, token_ids=tokens, start=len(tokens) - 1, evaluation=evaluation
+                    id=name,
+                    token_ids=tokens,
+                    start=len(tokens) - 1,
+                    evaluation=evaluation,
+                    rows=_verified_rows(case) if evaluation is Evaluation.EXTEND else 0,
                 )
             )
     if min(known.values()) <= ceiling.value:
@@ -189,6 +194,14 @@ def _settle(case: Case, ceiling: Ceiling, suspicion: Suspicion, answers: Answers
     else:
         state = _verdict(ceiling, min(known.values()), failed)
     return replace(suspicion, evaluations=known, state=state, wants=tuple(wants))
+
+
+def _verified_rows(case: Case) -> int:
+    """Return the rows of the cell's verification steps: the draft's and one more; 0 if unknown."""
+    speculation = case.cell.axes.get("speculation")
+    if isinstance(speculation, Speculation) and speculation.num_speculative_tokens is not None:
+        return speculation.num_speculative_tokens + 1
+    return 0
 
 
 def _verdict(ceiling: Ceiling, least: float, failed: list[Evaluation]) -> State:

@@ -44,7 +44,7 @@ class LimitsSpec(Section):
 
 class EngineSpec(Section):
     """An engine and how its environment is made: `install` (the default is the engine's own
-    recipe), or `python`, or `image`; `binary` is the server itself where it is no Python program."""
+    recipe), or `python`, or `image`; `binary` is a server that is no Python program."""
 
     kind: Text
     install: tuple[str, ...] | None = None

@@ -40,7 +40,8 @@ def build(name: str, python: Path, cache: Path, on_line: Callable[[str], None]) 
     folder = _build_family(checkpoint.family, python, cache, on_line) / checkpoint.folder
     if not folder.is_file() and not (folder / "config.json").is_file():
         raise BuildError(
-            f"{folder} is no file and holds no config.json", remedy=f"delete {folder.parent} and try again"
+            f"{folder} is no file and holds no config.json",
+            remedy=f"delete {folder.parent} and try again",
         )
     return folder
 

@@ -27,7 +27,7 @@ class Source(Protocol):
 
 
 class ServedTokenizer(Tokenizer):
-    """A Tokenizer over a `Source`. Chat templates are rendered here, as for any other checkpoint."""
+    """A Tokenizer over a `Source`; chat templates are rendered here, as for other checkpoints."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

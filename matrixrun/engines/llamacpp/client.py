@@ -25,9 +25,11 @@ from matrixrun.evidence.requests import (
 
 CONTROL_TIMEOUT = 30.0  # seconds for health, facts and metrics
 COMPLETION = "/completion"
-# Rows computed at least for each position of a prefill score: beyond eight, llama.cpp's kernels on
-# CPU and on GPU alike are those of a long prompt.
-PREFILL_ROWS = 16
+# The server closes a connection after a stream, now and then under the next request.
+LAST_ON_CONNECTION = {"Connection": "close"}
+# Rows computed for each position of a prefill score: beyond eight, llama.cpp's kernels on CPU and
+# on GPU alike are those of a long prompt.
+PREFILL_ROWS = 9
 # Added to a token's logit it is emitted whatever the others are; logprobs are those before it.
 FORCE = 1.0e6
 FALLBACK_TOP = 64  # top logprobs asked for where a token cannot be forced
@@ -60,8 +62,8 @@ class LlamaCppClient:
             base_url=base_url,
             headers={"Authorization": f"Bearer {api_key}"},
             timeout=httpx.Timeout(CONTROL_TIMEOUT),
-            # The server drops a connection after so many requests, and the next one on it is lost.
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+            # The server drops an idle connection after 5 s, and a request on it then is lost.
+            limits=httpx.Limits(max_connections=None, keepalive_expiry=2.0),
             transport=transport,
             trust_env=False,  # a proxy has no business between us and a server of our own
         )
@@ -134,35 +136,39 @@ class LlamaCppClient:
         last row goes through the output layer. `rows` is the least number that was computed.
         """
         await self._enter(salt)
-        values: list[Valuation] = []
+        values: dict[int, Valuation] = {}
         error = None
         try:
             async with asyncio.timeout(self._request_timeout):
                 width = _width(score)
-                for place in range(score.start, len(score.token_ids)):
-                    values.append(await self._value(score.token_ids, place, width))
+                for first in range(score.start, min(score.start + width, len(score.token_ids))):
+                    # What one step leaves in the cache is where the next but `width` goes on.
+                    await self._cut(score.token_ids[:first], width)
+                    for place in range(first, len(score.token_ids), width):
+                        values[place] = await self._value(score.token_ids, place, width)
         except TimeoutError:
             error = f"timeout: not scored within {self._request_timeout:g} s"
         except (Failed, Garbled) as failure:
             error = str(failure)
-        return _score(score, [] if error else values, error)
+        valued = [] if error else [value for _, value in sorted(values.items())]
+        return _score(score, valued, error)
 
     async def _value(self, token_ids: tuple[int, ...], place: int, width: int) -> Valuation:
-        """Value the token at `place` by a step of `width` rows: what comes before them is cached
-        first, by itself."""
+        """Value the token at `place` by one step over the last `width` of the tokens before it; all
+        before those are cached."""
         text, token = token_ids[:place], token_ids[place]
-        if len(text) > width:
-            await self._complete(_probe(text[: len(text) - width], None, 0))
-        cached = len(text) > width
-        body = _probe(text, token, 1) | {"cache_prompt": cached}
-        answer = await self._complete(body)
+        answer = await self._complete(_probe(text, token, 1, cached=len(text) > width))
         if not answers.probabilities(answer):
             # The token ends inside a character, and such a one is returned without logprobs.
-            body = _probe(text, await self._safe_token(), FALLBACK_TOP)
-            if cached:
-                await self._complete(_probe(text[: len(text) - width], None, 0))
-            answer = await self._complete(body | {"cache_prompt": cached})
+            await self._cut(text, width)
+            body = _probe(text, await self._safe_token(), FALLBACK_TOP, cached=len(text) > width)
+            answer = await self._complete(body)
         return answers.valuation(answer, token)
+
+    async def _cut(self, text: tuple[int, ...], width: int) -> None:
+        """Leave all but the last `width` tokens of `text` in the slot, and nothing behind them."""
+        if len(text) > width:
+            await self._complete(_probe(text[: len(text) - width], None, 0, cached=True))
 
     async def _safe_token(self) -> int:
         """A token whose text is whole characters."""
@@ -205,7 +211,9 @@ class LlamaCppClient:
         it is gone."""
         timeout = httpx.Timeout(None, connect=CONTROL_TIMEOUT)
         try:
-            async with self._http.stream("POST", COMPLETION, json=body, timeout=timeout) as answer:
+            async with self._http.stream(
+                "POST", COMPLETION, json=body, timeout=timeout, headers=LAST_ON_CONNECTION
+            ) as answer:
                 if not answer.is_success:
                     await answer.aread()
                     await self._refused(answer)
@@ -272,10 +280,11 @@ def _body(token_ids: tuple[int, ...], sampling: Sampling, max_tokens: int) -> di
     }
 
 
-def _probe(text: tuple[int, ...], forced: int | None, top: int) -> dict[str, Any]:
-    """One output token after `text`, in the first slot; `forced` if given."""
+def _probe(text: tuple[int, ...], forced: int | None, top: int, *, cached: bool) -> dict[str, Any]:
+    """One output token after `text`, in the first slot; `forced` if given. What the slot holds of
+    `text` is used when `cached`."""
     body = _body(text, Sampling(ignore_eos=False), 1)
-    body |= {"stream": False, "timings_per_token": False, "id_slot": 0, "cache_prompt": True}
+    body |= {"stream": False, "timings_per_token": False, "id_slot": 0, "cache_prompt": cached}
     if top:
         body["n_probs"] = top
     if forced is not None:

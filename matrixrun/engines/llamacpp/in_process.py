@@ -64,7 +64,7 @@ def _address(xllamacpp: Any, parameters: Any) -> int:
 
 def main(arguments: list[str]) -> None:
     """Serve until SIGTERM or SIGINT."""
-    import xllamacpp
+    import xllamacpp  # type: ignore[import-not-found]  # the engine's, not ours
 
     parameters = parse(xllamacpp, arguments)
     print(f"in_process.py: xllamacpp {xllamacpp.__version__}", flush=True)

@@ -46,25 +46,37 @@ def _lossy(config: ArmConfig) -> str | None:
 
 
 def _inexpressible(config: ArmConfig) -> str | None:
-    def cannot(what: str, why: str) -> str:
-        return f"{what} is not expressible with llama.cpp: {why}"
-
-    if config.quantization != "none" and not config.quantized_checkpoint:
-        return cannot(
+    limits, tensor, pipeline = (
+        config.limits, config.tensor_parallel_size, config.pipeline_parallel_size,
+    )  # fmt: skip
+    reasons = (
+        (
+            config.quantization != "none" and not config.quantized_checkpoint,
             f"quantization {config.quantization!r} of one checkpoint",
             "it does not quantize while loading; name a GGUF file for each value in "
             f"models.{config.model}.targets",
-        )
-    if config.dtype is not None:
-        return cannot(f"dtype {config.dtype!r}", "the GGUF file's own types decide")
-    if config.data_parallel_size > 1:
-        return cannot(f"data_parallel_size {config.data_parallel_size}", "a server is one copy")
-    if config.limits.block_size is not None:
-        return cannot("limits.block_size", "its KV cache has no blocks")
-    if config.limits.kv_cache_bytes is not None:
-        return cannot("limits.kv_cache_bytes", "max_model_len times max_num_seqs decide")
-    if config.tensor_parallel_size > 1 and config.pipeline_parallel_size > 1:
-        return cannot("tensor and pipeline parallelism at once", "it has one --split-mode")
+        ),
+        (config.dtype is not None, f"dtype {config.dtype!r}", "the GGUF file's own types decide"),
+        (
+            config.data_parallel_size > 1,
+            f"data_parallel_size {config.data_parallel_size}",
+            "a server is one copy",
+        ),
+        (
+            tensor > 1 and pipeline > 1,
+            "tensor and pipeline parallelism at once",
+            "it has one --split-mode",
+        ),
+        (limits.block_size is not None, "limits.block_size", "its KV cache has no blocks"),
+        (
+            limits.kv_cache_bytes is not None,
+            "limits.kv_cache_bytes",
+            "its size is max_model_len times max_num_seqs",
+        ),
+    )
+    for holds, what, why in reasons:
+        if holds:
+            return f"{what} is not expressible with llama.cpp: {why}"
     return None
 
 
@@ -96,7 +108,7 @@ def recognise(log: str) -> str | None:
     """llama.cpp's own words when it ended on purpose, see Engine.recognise_refusal.
 
     A refusal is a message of its argument parser, or one of the sentences with which it turns a
-    configuration down. A file that cannot be loaded, lack of memory and a failed assertion are none.
+    configuration down. A file that cannot be read, lack of memory, a failed assertion are none.
     """
     if "GGML_ASSERT" in log:
         return None
