@@ -256,7 +256,7 @@ def _head(
     launches: dict[str, LaunchView],
 ) -> Head:
     info, settings = store.info, settings_of(store)
-    code = exit_code(results, complete=not pending) if results else 5
+    code = exit_code(results, complete=not pending)
     cells = [result.cell for result in results]
     differing = varying(cells)
     constant = (

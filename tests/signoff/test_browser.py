@@ -214,6 +214,23 @@ def test_paper_holds_the_evidence_of_what_failed(page: Page, report: Path, tmp_p
     assert page.ask("document.querySelectorAll('.print-cell').length") == 0
 
 
+def test_a_sweep_without_a_verdict_yet_has_a_page_too(
+    page: Page, data: ReportPage, tmp_path: Path
+) -> None:
+    head = msgspec.structs.replace(data.head, exit_code=2, exit_text="incomplete")
+    empty = msgspec.structs.replace(
+        data, head=head, axes=(), rows=(), localised=(), groups=(), details=(), pending=("a.b",)
+    )
+    path = tmp_path / "empty.html"
+    path.write_text(render(empty), encoding="utf-8")
+
+    page.open(path)
+
+    assert "Incomplete: 1 of 1 cell" in text(page, "#verdict")
+    assert "a.b" in text(page, "#pending")
+    assert page.complaints == []
+
+
 def test_three_thousand_cells_stay_quick(page: Page, data: ReportPage, tmp_path: Path) -> None:
     copies = 200
     axis = data.axes[0]

@@ -141,6 +141,16 @@ def test_cells_that_are_missing_excluded_or_cut_short_are_named(tmp_path: Path) 
     assert page.head.exit_code == 2
 
 
+def test_a_sweep_that_has_only_begun_is_incomplete(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "sweep", [(make_cell(), HEALTHY)])
+    for name in ("evidence.json", "result.json"):
+        (store.cell_folder(make_cell().id) / name).unlink()
+
+    head = build_page(Store.open(write_report(store).parent)).head
+
+    assert (head.exit_code, head.exit_text) == (2, "interrupted or incomplete")
+
+
 def test_a_damaged_pass_costs_its_cell_the_evidence_and_the_report_nothing(tmp_path: Path) -> None:
     arms = [(make_cell(batch_size=1), HEALTHY), (make_cell(batch_size=2), FAULTY)]
     store = make_store(tmp_path / "sweep", arms)

@@ -200,9 +200,10 @@ function refresh() {
 
 function build() {
   readAddress();
-  const parts = [banner(), decisionSections(), why(), matrixSection(), listSection(), speedSection(), aboutSection()];
+  const verdicts = data.rows.length ? [matrixSection(), listSection()] : [];
+  const parts = [banner(), decisionSections(), why(), verdicts, speedSection(), aboutSection()];
   document.getElementById("main").replaceChildren(...parts.flat().filter(Boolean));
-  refresh();
+  if (data.rows.length) refresh();
   openCell(state.cell, false);
 }
 
@@ -225,6 +226,7 @@ document.addEventListener("keydown", (event) => {
 window.addEventListener("hashchange", build);
 // On paper: the whole list, and the evidence of what is at fault (all of it would be thousands of pages).
 window.addEventListener("beforeprint", () => {
+  if (!data.rows.length) return;
   state.limit = 1000;
   renderList();
   const bad = state.cell === null ? data.rows.map((_, i) => i).filter((i) => ["FAIL", "ERROR"].includes(data.rows[i].verdict)).slice(0, 12) : [];
