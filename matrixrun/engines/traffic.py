@@ -9,7 +9,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from matrixrun.engines.protocol import Client
+from matrixrun.evidence.errors import EngineHung
 from matrixrun.evidence.requests import Observation, Pass, Request, Score, ScoreRequest
+
+# One slow request is no hang; two in a row with none answered between them are taken for one.
+LEAST_TIMEOUTS = 2
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -19,13 +23,16 @@ async def run_pass(client: Client, pass_: Pass) -> list[Observation] | list[Scor
     """The answers of a pass, in the order of its list.
 
     `pass_.concurrency` workers take the next item as soon as they are free. Times are seconds since
-    the pass began. Raises EngineDied when the engine is gone; the rest of the pass is dropped then.
+    the pass began. Raises EngineDied when the engine is gone, and EngineHung when as many requests
+    as are in flight time out in a row; the rest of the pass is dropped then.
     """
     began = time.monotonic()
+    progress = _Progress(limit=max(LEAST_TIMEOUTS, pass_.concurrency))
 
     async def observe(request: Request) -> Observation:
         offset = time.monotonic() - began
         seen = await client.generate(request, salt=pass_.salt, logprobs=pass_.logprobs)
+        progress.note(seen.error)
         return replace(
             seen,
             started=offset,
@@ -34,11 +41,30 @@ async def run_pass(client: Client, pass_: Pass) -> list[Observation] | list[Scor
         )
 
     async def score(request: ScoreRequest) -> Score:
-        return await client.score(request, salt=pass_.salt)
+        value = await client.score(request, salt=pass_.salt)
+        progress.note(value.error)
+        return value
 
     if pass_.scores:
         return await _in_flight(pass_.scores, score, pass_.concurrency)
     return await _in_flight(pass_.requests, observe, pass_.concurrency)
+
+
+class _Progress:
+    """Counts timeouts in a row; a client names a timeout by an error that begins with the word."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._timeouts = limit, 0
+
+    def note(self, error: str | None) -> None:
+        """Take note of one answer."""
+        timed_out = error is not None and error.startswith("timeout")
+        self._timeouts = self._timeouts + 1 if timed_out else 0
+        if self._timeouts >= self._limit:
+            raise EngineHung(
+                f"no progress: {self._timeouts} requests in a row timed out ({error})",
+                remedy="read the engine's log; raise timeouts.request if it is only slow",
+            )
 
 
 async def _in_flight(

@@ -114,6 +114,18 @@ def lost(launch: Launch, why: str, attempts: int) -> LaunchOutcome:
     )
 
 
+def impossible(launch: Launch, why: str) -> LaunchOutcome:
+    """The outcome of a launch that no node of the cluster can hold."""
+    return LaunchOutcome(
+        launch=launch.id,
+        fingerprint=launch.fingerprint,
+        end=LaunchEnd.UNBUILT,
+        message=f"no node can hold it: {why}",
+        argv=launch.command.argv,
+        attempts=0,
+    )
+
+
 def broken(launch: Launch, error: LauncherError) -> LaunchOutcome:
     """The outcome of a launch whose actor raised what it should not have."""
     words = str(error).strip()

@@ -24,6 +24,7 @@ from matrixrun.fanout.gang import (
     LostError,
     RunningLaunch,
     broken,
+    impossible,
     lost,
     with_attempts,
 )
@@ -154,9 +155,9 @@ class Sweep:
 
     async def _attempt(self, running: RunningLaunch) -> LaunchOutcome:
         launch = running.launch
-        impossible = cluster.infeasible(launch.gang, cluster.nodes())
-        if impossible is not None:
-            return lost(launch, impossible, 1)
+        why = cluster.infeasible(launch.gang, cluster.nodes())
+        if why is not None:
+            return impossible(launch, why)
         await running.place()
         outcome = self.outcomes[launch.id] = await running.start()
         if outcome.end is LaunchEnd.SERVED:
@@ -193,11 +194,18 @@ class Sweep:
 
     # -- scoring, judging, confirming: on launch A -----------------------------------------------
 
+    def _forget(self, scorer: Launch) -> None:
+        """Drop a concluded group's observations: they lie in the results folder."""
+        group = self._group(scorer)
+        self.observed = {s: seen for s, seen in self.observed.items() if s.launch not in group}
+
+    def _group(self, scorer: Launch) -> set[str]:
+        pairs = self._pairs(scorer)
+        return {scorer.id} | {name for pair in pairs for name in (pair.on, pair.null) if name}
+
     async def _score(self, running: RunningLaunch, workload: Workload) -> None:
         scorer = running.launch
-        group = {scorer.id} | {
-            name for pair in self._pairs(scorer) for name in (pair.on, pair.null) if name
-        }
+        group = self._group(scorer)
         emitted = [
             probes.Emitted(launch=source.launch, pass_id=source.pass_id, observations=observations)
             for source, (observations, _) in self.observed.items()
@@ -262,6 +270,8 @@ class Sweep:
             Reader(self.store).cells(evidences), self.judging, final=True
         ).results:
             self.display.cell(result)
+        if launch.role is Role.A:
+            self._forget(launch)
 
     def _evidence(self, pair: PlannedPair) -> CellEvidence:
         cell = next(cell for cell in self.plan.cells if cell.id == pair.cell)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from matrixrun.engines import run_pass
-from matrixrun.evidence.errors import EngineDied
+from matrixrun.evidence.errors import EngineDied, EngineHung
 from matrixrun.evidence.requests import Observation, Pass, Request, Score, ScoreRequest
 
 
@@ -107,3 +108,38 @@ def test_a_dead_engine_ends_the_pass() -> None:
     with pytest.raises(EngineDied):
         asyncio.run(run_pass(client, Pass(id="x", requests=_requests(50), concurrency=2)))
     assert len(client.order) < 10
+
+
+class StuckClient(CountingClient):
+    """A double that answers nothing any more after its first so many requests."""
+
+    def __init__(self, answered: int) -> None:
+        super().__init__()
+        self._answered = answered
+
+    async def generate(self, request: Request, *, salt: str, logprobs: int) -> Observation:
+        seen = await super().generate(request, salt=salt, logprobs=logprobs)
+        if len(self.order) <= self._answered:
+            return seen
+        return replace(seen, error="timeout: no answer within 300 s")
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_an_engine_that_answers_nothing_any_more_hangs_within_a_round(concurrency: int) -> None:
+    client = StuckClient(answered=5)
+    with pytest.raises(EngineHung, match="no progress"):
+        asyncio.run(run_pass(client, Pass(id="x", requests=_requests(60), concurrency=concurrency)))
+    assert len(client.order) <= 5 + 2 * max(2, concurrency)
+
+
+def test_a_slow_request_now_and_then_is_no_hang() -> None:
+    client = CountingClient()
+    plain = client.generate
+
+    async def sometimes(request: Request, *, salt: str, logprobs: int) -> Observation:
+        seen = await plain(request, salt=salt, logprobs=logprobs)
+        return replace(seen, error="timeout: late") if len(client.order) % 3 == 0 else seen
+
+    client.generate = sometimes  # type: ignore[method-assign]
+    answers = asyncio.run(run_pass(client, Pass(id="x", requests=_requests(30))))
+    assert sum(answer.error is not None for answer in answers) == 10
