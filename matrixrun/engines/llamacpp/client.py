@@ -77,8 +77,8 @@ class LlamaCppClient:
 
     async def facts(self) -> dict[str, Any]:
         """See Client.facts."""
-        parts = [await self._control("GET", path) for path in ("/props", "/slots", "/v1/models")]
-        return reports.facts(*(_json(part) if part.is_success else None for part in parts))
+        parts = [await self._report(path) for path in ("/props", "/slots", "/v1/models")]
+        return reports.facts(*parts)
 
     async def counters(self) -> dict[str, float]:
         """See Client.counters."""
@@ -86,12 +86,13 @@ class LlamaCppClient:
 
     async def reset_prefix_cache(self) -> None:
         """See Client.reset_prefix_cache; raises EngineDied unless the server says it did."""
-        slots = _json(await self._control("GET", "/slots"))
-        for slot in slots if isinstance(slots, list) else []:
-            path = f"/slots/{slot['id']}?action=erase"
-            answer = await self._control("POST", path, json={})
+        slots = await self._report("/slots")
+        if not isinstance(slots, list):
+            raise EngineDied("the server does not list its slots, so they cannot be erased")
+        for number in range(len(slots)):
+            answer = await self._control("POST", f"/slots/{number}?action=erase", json={})
             if not answer.is_success:
-                raise EngineDied(f"slot {slot['id']} could not be erased: {_quote(answer)}")
+                raise EngineDied(f"slot {number} could not be erased: {_quote(answer)}")
 
     async def aclose(self) -> None:
         """See Client.aclose."""
@@ -199,6 +200,14 @@ class LlamaCppClient:
         if not isinstance(ids, list) or not all(isinstance(token, int) for token in ids):
             raise Garbled("token ids were asked for and none came")
         emission.fill(ids, str(answer.get("content") or ""))
+
+    async def _report(self, path: str) -> Any:
+        """What a server says of itself at `path`, None where it says nothing there."""
+        answer = await self._control("GET", path)
+        try:
+            return _json(answer) if answer.is_success else None
+        except Failed as error:
+            raise EngineDied(f"{path}: {error}") from error
 
     async def _control(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
