@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
-from matrixrun.evidence.verdicts import Verdict
 from matrixrun.faultbench.catalogue import Harm, Specimen
 from matrixrun.faultbench.trial import TrialResult
 
@@ -79,7 +78,7 @@ def summarise(specimen: Specimen, trials: Sequence[TrialResult]) -> Line:
 
 def _outcome(specimen: Specimen, trials: Sequence[TrialResult]) -> Outcome:
     if specimen.harmless:
-        accused = any(one.verdict in (Verdict.FAIL, Verdict.ERROR) for one in trials)
+        accused = any(one.caught for one in trials)
         return Outcome.ACCUSED if accused else Outcome.CLEAR
     left = [one for one in trials if not one.caught]
     if not left:

@@ -26,7 +26,10 @@ from matrixrun.workloads import Workload
 from matrixrun.workloads.prompts import workload_of
 
 BLOCK = 32
-CAUGHT = (Verdict.FAIL, Verdict.INACTIVE, Verdict.ERROR)
+# What a verdict says against a pair: a fault is caught by any of these, while something harmless
+# is accused by those that call it a fault. A pair without speculation is rightly INACTIVE.
+AGAINST = (Verdict.FAIL, Verdict.INACTIVE, Verdict.ERROR)
+ACCUSING = (Verdict.FAIL, Verdict.ERROR)
 
 
 @dataclass
@@ -58,9 +61,10 @@ class Seen:
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one specimen with one seed.
 
-    `finding` is the kind of the first finding that carries the verdict, `requests` and `tokens` the
-    fewest of the on arm's answers, in the order sent, with which the judge says the same. Regrets
-    in nats, over all on tokens seen; `logprob_shift` is how far the on arm's own logprobs are off.
+    `caught` says that the verdict is against the specimen (for something harmless: that it was
+    accused), `finding` is the kind of the first finding that carries the verdict, `requests` and
+    `tokens` the fewest of the on arm's answers, in the order sent, with which the judge says the
+    same. Regrets in nats, over all on tokens seen; `logprob_shift` is how far the on arm's own logprobs are off.
     `struck` counts how often the injection did something.
     """
 
@@ -100,7 +104,7 @@ class Bench:
             for block in range(self._blocks()):
                 self._observe(specimen, seed, block, seen)
                 result = self._judged(seen)
-                if result.verdict in CAUGHT:
+                if _caught(specimen, result.verdict):
                     break
             role = Role.A if specimen.off_as_on else Role.ON
             struck = self.pair.switches[role].struck()
@@ -290,6 +294,10 @@ def died(specimen: Specimen, seed: int, error: EngineDied) -> TrialResult:
     )  # fmt: skip
 
 
+def _caught(specimen: Specimen, verdict: Verdict) -> bool:
+    return verdict in (ACCUSING if specimen.harmless else AGAINST)
+
+
 def _shift(metrics: dict[str, float]) -> float:
     """Return the larger of the shifts of mean and 99 % point of the on arm's logprobs, beyond the
     control's."""
@@ -310,7 +318,7 @@ def _result(
     metrics = result.metrics
     return TrialResult(
         specimen=specimen.name, seed=seed, verdict=result.verdict.value,
-        caught=result.verdict in CAUGHT, finding=named, reason=result.reason,
+        caught=_caught(specimen, result.verdict), finding=named, reason=result.reason,
         requests=len(seen.on), tokens=sum(one.token_ids.size for one in seen.on),
         sent=len(seen.on), struck=struck.times, steps=struck.steps,
         regret_max=float(values.max(initial=0.0)),
@@ -321,4 +329,4 @@ def _result(
     )  # fmt: skip
 
 
-__all__ = ["BLOCK", "CAUGHT", "Bench", "TrialResult", "died", "stop_token"]
+__all__ = ["BLOCK", "Bench", "TrialResult", "died", "stop_token"]

@@ -55,10 +55,8 @@ def test_logprobs_off_by_more_than_the_ceiling_are_not_small():
 def test_something_harmless_is_accused_by_one_seed():
     clear = msgspec.structs.replace(MISSED, specimen="h")
     accused = msgspec.structs.replace(CAUGHT, specimen="h")
-    idle = msgspec.structs.replace(accused, verdict="INACTIVE")
     assert summarise(HARMLESS, [clear, clear]).outcome is Outcome.CLEAR
     assert summarise(HARMLESS, [clear, accused]).outcome is Outcome.ACCUSED
-    assert summarise(HARMLESS, [idle]).outcome is Outcome.CLEAR
 
 
 def test_figures_are_of_the_seeds_that_caught_it():
