@@ -86,7 +86,7 @@ def arithmetic_floor(cell: Cell, dtype: str, largest_logit: float) -> float:
 def quantized_floor(name: str) -> float:
     """Return the table's floor for a quantization's or KV cache type's name, 0 if it adds none."""
     name = name.lower()
-    if name in ("none", "auto", "bfloat16", "float16", "float32"):
+    if name in ("none", "auto", "bfloat16", "float16", "float32", "bf16", "f16", "f32"):
         return 0.0
     if any(word in name for word in WEIGHT_ONLY):
         return 0.0
