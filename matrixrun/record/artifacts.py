@@ -59,7 +59,10 @@ def cell_artifacts(
 
 def sweep_artifacts(store: Store) -> list[Artifact]:
     """A sweep's own files, as far as they are written."""
-    names = ("sweep.json", "matrix.yaml", "plan.json", "summary.json", "summary.md")
+    names = (
+        "sweep.json", "matrix.yaml", "plan.json", "summary.json", "summary.md", "report.html",
+        "signoff.json", "signoff.md",
+    )  # fmt: skip
     return [_file(store.root / name, name) for name in names if (store.root / name).exists()]
 
 
