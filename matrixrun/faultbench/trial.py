@@ -64,8 +64,8 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     `caught` says that the verdict is against the specimen (for something harmless: that it was
     accused), `finding` is the kind of the first finding that carries the verdict, `requests` and
     `tokens` the fewest of the on arm's answers, in the order sent, with which the judge says the
-    same. Regrets in nats, over all on tokens seen; `logprob_shift` is how far the on arm's own logprobs are off.
-    `struck` counts how often the injection did something.
+    same. Regrets in nats, over all on tokens seen; `logprob_shift` is how far the on arm's own
+    logprobs are off. `struck` counts how often the injection did something.
     """
 
     specimen: str
