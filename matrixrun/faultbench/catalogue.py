@@ -39,7 +39,7 @@ class Specimen(msgspec.Struct, frozen=True, kw_only=True):
     `injection` goes into the on launch; with `in_both` into both, as a property of the engine.
     `report` is the public report it is modelled on, `harm` what it damages. `off_as_on` puts the
     off launch's own answers where the on arm's belong. `corrupting` ones may leave the engine's
-    state damaged and run last.
+    state damaged and run last. `held_out` ones had not been run when the judge was last changed.
     """
 
     name: str
@@ -52,10 +52,13 @@ class Specimen(msgspec.Struct, frozen=True, kw_only=True):
     corrupting: bool = False
     load: Load = Load.PLAIN
     harm: Harm = Harm.OUTPUT
+    held_out: bool = False
 
 
 def _fault(name: str, what: str, report: str, injected: str, **others: Any) -> Specimen:
-    named = {key: others.pop(key) for key in ("load", "corrupting", "harm") if key in others}
+    named = {
+        key: others.pop(key) for key in ("load", "corrupting", "harm", "held_out") if key in others
+    }
     injection = Injection(name=injected, parameters=others)
     return Specimen(name=name, what=what, report=report, injection=injection, **named)
 
@@ -175,6 +178,35 @@ SPECIMENS = (
     _fault(
         "stale-row", "a moved request is computed with another's block table, more than 2 running",
         "vllm#55951", "stale-row", running=3, corrupting=True,
+    ),
+    # From here on held out: none of these had been run when the judge was last changed.
+    _fault(
+        "warm-hole", "requests that hit the prefix cache get a wrong first block", "vllm#43559",
+        "warm-hole", corrupting=True, held_out=True,
+    ),
+    _fault(
+        "one-too-many", "one stale position is attended to after half of the whole acceptances",
+        "vllm#51571", "one-too-many", share=0.5, corrupting=True, held_out=True,
+    ),
+    _fault(
+        "doubled", "a token is emitted twice in 1 of 50 steps", "vllm#39273",
+        "doubled", share=1 / 50, held_out=True,
+    ),
+    _fault(
+        "noisy-verification", "noise of 0.2 on the logits that drafts are verified against",
+        "sparkinfer#719", "noisy-verification", size=0.2, held_out=True,
+    ),
+    _fault(
+        "neighbours", "each request is offered its neighbour's draft", "vllm#55506",
+        "neighbours", harm=Harm.OTHER, held_out=True,
+    ),
+    _fault(
+        "first-only", "draft positions after the first are always wrong", "llama.cpp#23544",
+        "first-only", vocabulary=1024, harm=Harm.OTHER, held_out=True,
+    ),
+    _fault(
+        "stops-at-once", "one answer in 20 stops with its first token", "vllm#45060",
+        "stops-at-once", share=1 / 20, harm=Harm.OTHER, held_out=True,
     ),
 )  # fmt: skip
 

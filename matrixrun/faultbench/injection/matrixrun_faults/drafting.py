@@ -55,3 +55,23 @@ class WarmDrafts(Fault):
                 moved[row] = (moved[row] + 1) % self.parameters["vocabulary"]
                 self.struck += 1
         return moved
+
+
+class Neighbours(Fault):
+    """With several requests running, each is offered its neighbour's draft."""
+
+    def drafts(self, step: Step, drafts: Any) -> Any:
+        if drafts.shape[0] < 2:
+            return drafts
+        self.struck += 1
+        return drafts.roll(1, dims=0)
+
+
+class FirstOnly(Fault):
+    """Draft positions after the first hold a wrong token."""
+
+    def drafts(self, step: Step, drafts: Any) -> Any:
+        self.struck += 1
+        moved = drafts.clone()
+        moved[:, 1:] = (drafts[:, 1:] + 1) % self.parameters["vocabulary"]
+        return moved

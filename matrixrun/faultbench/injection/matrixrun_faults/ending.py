@@ -68,3 +68,17 @@ class CutShort(Fault):
         kept, stopped = original(tokens[:1])
         request.max_tokens = limit
         return kept, stopped
+
+
+class StopsAtOnce(Fault):
+    """A share of answers stop with their first token."""
+
+    def append(self, original: Append, request: Any, tokens: list[int]) -> tuple[list[int], bool]:
+        if request.num_output_tokens > 0 or self.random.random() >= self.parameters["share"]:
+            return original(tokens)
+        from vllm.v1.request import RequestStatus
+
+        kept, _ = original(tokens[:1])
+        request.status = RequestStatus.FINISHED_STOPPED
+        self.struck += 1
+        return kept, True

@@ -25,6 +25,13 @@ FAULTS: dict[str, type[Fault]] = {
     "past-the-end": ending.PastTheEnd,
     "stop-ignored": ending.StopIgnored,
     "cut-short": ending.CutShort,
+    "warm-hole": memory.WarmHole,
+    "one-too-many": memory.OneTooMany,
+    "doubled": verification.Doubled,
+    "noisy-verification": verification.NoisyVerification,
+    "neighbours": drafting.Neighbours,
+    "first-only": drafting.FirstOnly,
+    "stops-at-once": ending.StopsAtOnce,
     "noise": arithmetic.Noise,
     "width-dependent": arithmetic.WidthDependent,
 }

@@ -91,3 +91,25 @@ class StaleRow(Fault):
         for table, row, blocks in self._right:
             table.block_table.np[row] = blocks
         self._right = []
+
+
+class WarmHole(Fault):
+    """A request that takes part of its prompt from the prefix cache gets a wrong first block."""
+
+    def before_placing(self, step: Step, tables: list[Any], positions: torch.Tensor) -> None:
+        for row, request in enumerate(step.requests):
+            if step.cached.get(request, 0) > 0 and not step.decoding(row):
+                for table in tables:
+                    table.block_table.np[row, 0] = NOWHERE
+                self.struck += 1
+
+
+class OneTooMany(Fault):
+    """In a share of the steps after a whole acceptance, one position too many is attended to."""
+
+    def before_placing(self, step: Step, tables: list[Any], positions: torch.Tensor) -> None:
+        for row, request in enumerate(step.requests):
+            whole = step.rejected.get(request) == 0 and step.decoding(row)
+            if whole and self.random.random() < self.parameters["share"]:
+                step.runner.seq_lens[row] += 1
+                self.struck += 1

@@ -132,3 +132,28 @@ class Scaled(Fault):
     def verified_logits(self, step: Step, counts: list[int], logits: torch.Tensor) -> torch.Tensor:
         self.struck += 1
         return logits * self.parameters["factor"]
+
+
+class Doubled(Fault):
+    """In a share of steps the last token is emitted twice."""
+
+    def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        for row, draft, best in rows:
+            taken = accepted(draft, best)
+            if taken < len(draft) and self.random.random() < self.parameters["share"]:
+                write_row(emitted, row, [*draft[:taken], best[taken], best[taken]])
+                self.struck += 1
+        return emitted
+
+
+class NoisyVerification(Fault):
+    """The logits that drafts are verified against are computed less exactly than the off arm's."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def verified_logits(self, step: Step, counts: list[int], logits: torch.Tensor) -> torch.Tensor:
+        self.struck += 1
+        noise = torch.randn(logits.shape, generator=self._generator, dtype=torch.float32)
+        return logits.float() + float(self.parameters["size"]) * noise
