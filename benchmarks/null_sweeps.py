@@ -56,13 +56,16 @@ def swapped(cell: CellObservations, random: np.random.Generator) -> CellObservat
     others = {one.request: one for one in cell.null}
     moved = {one.request for one in cell.on if one.prompt in exchanged and one.request in others}
     on, null = [], {one.request: one for one in cell.null}
+    scores = {score.request: score for score in cell.on_scores if score.error is None}
     for one in cell.on:
         if one.request not in moved:
             on.append(one)
             continue
         other = others[one.request]
-        on.append(_with_steps(other, one))
-        null[one.request] = _with_steps(one, other)
+        silent = np.isnan(one.logprobs).all()
+        on.append(_with_steps(_without_logprobs(other) if silent else other, one))
+        filled = _with_logprobs(one, other, scores.get(one.request))
+        null[one.request] = _with_steps(filled, other)
     on_scores, null_scores = _exchange(cell.on_scores, cell.null_scores, moved)
     return replace(cell, on=tuple(on), null=tuple(null.values()), on_scores=on_scores,
                    null_scores=null_scores)  # fmt: skip
@@ -70,6 +73,40 @@ def swapped(cell: CellObservations, random: np.random.Generator) -> CellObservat
 
 def _with_steps(tokens: Observation, steps: Observation) -> Observation:
     return replace(tokens, accepted=steps.accepted, drafted=steps.drafted)
+
+
+def _without_logprobs(one: Observation) -> Observation:
+    """Return an off arm's answer as an on arm shows it whose engine gives no logprobs there."""
+    return replace(
+        one,
+        logprobs=np.full_like(one.logprobs, np.nan),
+        top_ids=np.full_like(one.top_ids, -1),
+        top_logprobs=np.full_like(one.top_logprobs, np.nan),
+    )
+
+
+def _with_logprobs(one: Observation, other: Observation, score: Score | None) -> Observation:
+    """Return an on arm's answer with the logprobs that an off arm would have shown: some engines
+    give none for accepted draft tokens. After the same prefix they are the other arm's, else the
+    score's."""
+    missing = np.isnan(one.logprobs)
+    reach = min(one.token_ids.size, other.token_ids.size)
+    if not missing.any() or reach == 0:
+        return one
+    differ = one.token_ids[:reach] != other.token_ids[:reach]
+    shared = int(differ.argmax()) if differ.any() else reach
+    logprobs = one.logprobs.copy()
+    places = np.flatnonzero(missing)
+    same, later = places[places < shared], places[places >= shared]
+    logprobs[same] = other.logprobs[same]
+    if score is not None:
+        later = later[later < score.token_logprobs.size]
+        logprobs[later] = score.token_logprobs[later]
+    top_ids, top_logprobs = one.top_ids, one.top_logprobs
+    if top_ids.ndim == 2 and top_ids.shape[1:] == other.top_ids.shape[1:]:
+        top_ids, top_logprobs = top_ids.copy(), top_logprobs.copy()
+        top_ids[same], top_logprobs[same] = other.top_ids[same], other.top_logprobs[same]
+    return replace(one, logprobs=logprobs, top_ids=top_ids, top_logprobs=top_logprobs)
 
 
 def _exchange(
@@ -164,7 +201,7 @@ def main() -> None:
             seeds = [given.seed * 1000 + number for number in range(given.processes)]
             many = pool.map(run_some, [root] * len(seeds), seeds, [share] * len(seeds))
             told = sum(many, Counter[str]())
-        accused, sweeps = told.pop("sweeps accused"), told.pop("sweeps")
+        accused, sweeps = told.pop("sweeps accused", 0), told.pop("sweeps")
         bound, seconds = upper_bound(accused, sweeps), time.monotonic() - began
         print(f"  {sweeps} null sweeps, {accused} accused ({accused / sweeps:.2%}, at most "
               f"{bound:.2%} at 95 %), {seconds:.0f} s")  # fmt: skip

@@ -43,10 +43,24 @@ def undefined(answers: Answers) -> Flags:
     """Return whether each answer [requests] holds a NaN among logprobs that are given elsewhere.
 
     An arm that gives none, or leaves one out in most answers, has no NaN: it has no logprobs there.
+    Nor has a token whose top logprobs are left out as well: some engines give none for accepted
+    draft tokens. A NaN that was given has its token ids beside it.
     """
-    missing = np.isnan(answers.logprobs)
+    missing = np.isnan(answers.logprobs) & _shown(answers)
     flags: Flags = np.bincount(answers.owner, weights=missing, minlength=answers.lengths.size) > 0
     return flags & (flags.mean() <= MOST_UNDEFINED) if flags.size else flags
+
+
+def _shown(answers: Answers) -> Flags:
+    """Return whether the engine gave top logprobs at each token [N], of whatever value; true for
+    answers that none were asked for."""
+    flags: Flags = np.ones(answers.token_ids.size, dtype=bool)
+    for index, answer in enumerate(answers.observations):
+        if answer.top_ids.ndim == 2 and answer.top_ids.size and answer.token_ids.size:
+            given = (answer.top_ids >= 0).any(axis=1)[: answer.token_ids.size]
+            start = int(answers.offsets[index])
+            flags[start : start + given.size] = given
+    return flags
 
 
 def finished_by(answers: Answers, reason: str) -> Flags:

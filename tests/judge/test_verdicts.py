@@ -189,6 +189,23 @@ def test_nan_in_one_request_of_the_on_arm_is_a_fault():
     assert "r0005" in result.reason
 
 
+def test_logprobs_that_an_engine_leaves_out_for_accepted_drafts_are_no_nan():
+    pair = Pair()
+    on, off, null = answers(pair)
+
+    def without(values: np.ndarray, nothing: float) -> np.ndarray:
+        kept = values.copy()
+        kept[9:12] = nothing
+        return kept
+
+    on = changed(
+        on, [5, 7], logprobs=lambda one: without(one.logprobs, np.nan),
+        top_ids=lambda one: without(one.top_ids, -1),
+        top_logprobs=lambda one: without(one.top_logprobs, np.nan),
+    )  # fmt: skip
+    assert judged(gathered(pair, on, off, null), pair).verdict is Verdict.PASS
+
+
 def test_one_failed_request_on_a_live_engine_is_a_fault_in_the_engines_words():
     pair = Pair()
     on, off, null = answers(pair)
