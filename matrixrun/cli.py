@@ -139,7 +139,8 @@ def sync(
 
     store = Store.open(find_sweep(sweep, results_root))
     tracking = Tracking(tracking_uri, store.info.matrix_name)
-    tracking.sync(store)
+    with store.writing():
+        tracking.sync(store, pending=store.pending())
     typer.echo(tracking.where())
 
 

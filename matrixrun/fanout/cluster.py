@@ -18,12 +18,13 @@ PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 
 @dataclass(frozen=True)
 class Node:
-    """One node's share of the cluster: free or total, in Ray's own units."""
+    """One node's total resources, in Ray's own units (memory in bytes)."""
 
     id: str
     cpus: float
     accelerators: int
     accelerator: str | None
+    memory_bytes: int = 0
 
 
 def connect(address: str | None = None) -> None:
@@ -80,6 +81,7 @@ def _node(entry: dict[str, Any]) -> Node:
         cpus=float(resources.get("CPU", 0.0)),
         accelerators=int(resources.get("GPU", 0)),
         accelerator=kinds[0] if kinds else None,
+        memory_bytes=int(resources.get("memory", 0)),
     )
 
 
@@ -104,11 +106,19 @@ def infeasible(gang: Gang, available: list[Node]) -> str | None:
     if gang.accelerators and not typed:
         seen = sorted({n.accelerator or "none" for n in available})
         return f"no node has accelerators of type {gang.accelerator} (found: {', '.join(seen)})"
-    if any(n.cpus >= gang.cpus and n.accelerators >= gang.accelerators for n in typed):
+    if any(_holds(node, gang) for node in typed):
         return None
-    most_cpus = max((n.cpus for n in typed), default=0)
-    most = max((n.accelerators for n in typed), default=0)
-    return (
-        f"needs {gang.accelerators} accelerators and {gang.cpus:g} cores on one node; the largest"
-        f" nodes have {most} accelerators and {most_cpus:g} cores"
+    largest = "; ".join(
+        f"{n.accelerators} accelerators, {n.cpus:g} cores, {n.memory_bytes / 2**30:.0f} GiB"
+        for n in sorted(typed, key=lambda n: (-n.accelerators, -n.cpus))[:3]
     )
+    return (
+        f"needs {gang.accelerators} accelerators, {gang.cpus:g} cores and"
+        f" {gang.memory_bytes / 2**30:.0f} GiB on one node; the largest nodes have"
+        f" {largest or 'nothing: no node is alive'}"
+    )
+
+
+def _holds(node: Node, gang: Gang) -> bool:
+    enough_memory = gang.memory_bytes <= node.memory_bytes
+    return node.cpus >= gang.cpus and node.accelerators >= gang.accelerators and enough_memory

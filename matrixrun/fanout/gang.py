@@ -8,21 +8,26 @@ from typing import Any
 
 import msgspec
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from matrixrun.evidence.launches import Launch, LaunchEnd, LaunchOutcome
+from matrixrun.evidence.launches import Gang, Launch, LaunchEnd, LaunchOutcome
 from matrixrun.evidence.requests import Pass
 from matrixrun.fanout.actor import LaunchActor, LaunchSettings, PassAnswer
-from matrixrun.fanout.cluster import bundle
+from matrixrun.fanout.cluster import bundle, infeasible, nodes
 
 STOP_SECONDS = 30.0
+CHECK_SECONDS = 15.0
 ACTOR_THREADS = 4  # `state` and `finish` must get through while `start` or `run` is at work
 
 
 class LostError(Exception):
     """The node or the worker under a launch went away; the attempt counts for nothing."""
+
+
+class ImpossibleError(Exception):
+    """No living node can hold the gang."""
 
 
 class LauncherError(Exception):
@@ -39,10 +44,25 @@ class RunningLaunch:
         self._actor: Any = None
 
     async def place(self) -> None:
-        """Wait for the gang's resources, then put the actor there."""
-        self._group = placement_group([bundle(self.launch.gang)], strategy="STRICT_PACK")
-        await self._group.ready()
+        """Wait for the gang's resources, then put the actor there.
+
+        Raises:
+            ImpossibleError: no living node can hold the gang, now or after one was lost.
+            LostError: Ray let go of it.
+        """
+        try:
+            await self._place()
+        except RayError as error:
+            raise LostError(_first_line(error)) from error
+
+    async def _place(self) -> None:
         gang = self.launch.gang
+        self._check(gang)
+        self._group = placement_group([bundle(gang)], strategy="STRICT_PACK")
+        ready = asyncio.ensure_future(_awaited(self._group.ready()))
+        while not (await asyncio.wait({ready}, timeout=CHECK_SECONDS))[0]:
+            self._check(gang)
+        ready.result()
         # The launcher must hold the accelerators itself: with num_gpus=0 Ray hides nothing and the
         # engine would take every accelerator of the node.
         self._actor = LaunchActor.options(
@@ -53,6 +73,12 @@ class RunningLaunch:
                 placement_group=self._group, placement_group_bundle_index=0
             ),
         ).remote(self.launch, self._settings)
+
+    @staticmethod
+    def _check(gang: Gang) -> None:
+        why = infeasible(gang, nodes())
+        if why is not None:
+            raise ImpossibleError(why)
 
     async def start(self) -> LaunchOutcome:
         """Start the engine; returns its outcome, `served` when it answers."""
@@ -81,10 +107,12 @@ class RunningLaunch:
     async def _call(self, method: str, *args: Any) -> Any:
         try:
             return await self._call_ref(method, *args)
-        except RayActorError as error:
-            raise LostError(str(error).splitlines()[0]) from error
         except RayTaskError as error:
             raise LauncherError(str(error)) from error
+        except RayError as error:
+            # Among them: the actor's node or worker died, Ray killed it for memory, its answer
+            # was lost on the way. None of them says anything about the engine.
+            raise LostError(_first_line(error)) from error
 
     def _call_ref(self, method: str, *args: Any) -> Any:
         return getattr(self._actor, method).remote(*args)
@@ -100,6 +128,15 @@ class RunningLaunch:
             with suppress(RayError):
                 remove_placement_group(self._group)
         self._actor = self._group = None
+
+
+async def _awaited(reference: Any) -> Any:
+    return await reference
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def lost(launch: Launch, why: str, attempts: int) -> LaunchOutcome:
@@ -126,14 +163,14 @@ def impossible(launch: Launch, why: str) -> LaunchOutcome:
     )
 
 
-def broken(launch: Launch, error: LauncherError) -> LaunchOutcome:
-    """The outcome of a launch whose actor raised what it should not have."""
-    words = str(error).strip()
+def broken(launch: Launch, error: Exception) -> LaunchOutcome:
+    """The outcome of a launch under which our own code raised what it should not have."""
+    words = str(error).strip() or type(error).__name__
     return LaunchOutcome(
         launch=launch.id,
         fingerprint=launch.fingerprint,
         end=LaunchEnd.DIED,
-        message=f"internal error in the launch actor: {words.splitlines()[-1]}",
+        message=f"internal error around the launch: {words.splitlines()[-1]}",
         log_tail=words,
         argv=launch.command.argv,
     )

@@ -68,6 +68,8 @@ def run_matrix(file: Path, options: RunOptions, report: Report) -> int:
             return 5
         store = open_store(file, matrix, options.results)
         with store.writing():
+            check_resumable(store, whole)
+            store.write_plan(planning.to_json(whole))
             run = _Run(matrix, plan, store, display=display, options=options, report=report)
             return run.run()
 
@@ -95,6 +97,24 @@ def open_store(file: Path, matrix: Matrix, results: Path | None) -> Store:
     return store
 
 
+def check_resumable(store: Store, plan: Plan) -> None:
+    """Refuse to go on with a sweep whose cells mean something else now.
+
+    The matrix file is the same then, but a prompts file, an overlay or the program has changed.
+
+    Raises:
+        UserError: names a cell that the folder holds under other settings.
+    """
+    now = {cell.id: cell.fingerprint for cell in plan.cells}
+    for cell in (*store.cells(), *(evidence.cell for evidence in store.evidences())):
+        if now.get(cell.id, cell.fingerprint) != cell.fingerprint:
+            raise UserError(
+                f"{store.root}: {cell.id} was begun with other settings than it has now: its"
+                " prompts, an overlay folder, an engine's recipe or matrixrun itself has changed",
+                remedy="choose another --results",
+            )
+
+
 class _Run:
     """One run of a matrix into one results folder."""
 
@@ -116,7 +136,6 @@ class _Run:
 
     def run(self) -> int:
         """Fan out what is left to do, judge all of it, and say it everywhere."""
-        self.store.write_plan(planning.to_json(self.plan))
         self.store.write_settings(self.judging)
         self.store.set_state(SweepState.RUNNING)
         resumed = len(self.store.evidences())
@@ -124,8 +143,9 @@ class _Run:
             self._keep(evidence)
         left = self._left()
         self.display.started(self._head(left, resumed))
-        interrupted = self._fan_out(left) if left.launches else False
-        return self._close(interrupted)
+        if left.launches:
+            self._fan_out(left)
+        return self._close()
 
     def _keep(self, evidence: CellEvidence) -> None:
         if self.store.finished(evidence.cell.fingerprint) is None:
@@ -152,8 +172,8 @@ class _Run:
             resumed=resumed,
         )
 
-    def _fan_out(self, left: Plan) -> bool:
-        """Run the launches that are left; returns whether it was cut short."""
+    def _fan_out(self, left: Plan) -> None:
+        """Run the launches that are left, until they end or it is cut short."""
         cluster.connect(self.options.address)
         cache = cache_folder()
         workloads = stage(self.matrix, left, self.store, cache, self.display.progress)
@@ -172,9 +192,9 @@ class _Run:
             judging=self.judging,
             workloads=workloads,
         )
-        return asyncio.run(self._until_done(sweep))
+        asyncio.run(self._until_done(sweep))
 
-    async def _until_done(self, sweep: Sweep) -> bool:
+    async def _until_done(self, sweep: Sweep) -> None:
         """Run the sweep until it ends, a signal comes, or the deadline passes."""
         work = asyncio.create_task(sweep.run())
         loop = asyncio.get_running_loop()
@@ -186,33 +206,33 @@ class _Run:
             await asyncio.wait_for(work, self.options.deadline_seconds)
         except TimeoutError:
             self.display.note("the deadline has passed; what is done is kept, run again to resume")
-            return True
         except asyncio.CancelledError:
             self.display.note("interrupted; what is done is kept, run again to resume")
-            return True
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
             await opening
-        return False
 
     def _start_tracking(self) -> None:
         if self.tracking is not None:
             with suppress(TrackingError):  # said at the end, when there is something to lose
                 self.tracking.start(self.store)
 
-    def _close(self, interrupted: bool) -> int:
-        """Judge everything that has evidence, write it, show it, log it."""
-        wanted = {cell.fingerprint for cell in self.plan.cells}
-        results = judge_store(self.store, self.judging, wanted)
-        done = {result.cell.id for result in results}
-        pending = [cell.id for cell in self.plan.cells if cell.id not in done]
-        code = exit_code(results, complete=not pending and not interrupted)
+    def _close(self) -> int:
+        """Judge everything that has evidence, write it, show it, log it.
+
+        The exit code is incomplete when a cell that was asked for has none; what `--only` left
+        out stays to be done, and the folder says so.
+        """
+        results = judge_store(self.store, self.judging)
+        open_cells = set(self.store.pending())
+        pending = [cell.id for cell in self.plan.cells if cell.id in open_cells]
+        code = exit_code(results, complete=not pending)
         for result in results:
             self.store.write_result(result)
             self.display.cell(result)
         self.store.write_summary(results, code, pending=pending)
-        state = SweepState.INTERRUPTED if pending else SweepState.COMPLETE
+        state = SweepState.INTERRUPTED if open_cells else SweepState.COMPLETE
         self.store.set_state(state, exit_code=code)
         self.display.final(
             results,

@@ -14,13 +14,14 @@ from typing import Any
 import matrixrun
 from matrixrun import plan as planning
 from matrixrun import probes
+from matrixrun.evidence.errors import StoreError
 from matrixrun.evidence.launches import Launch, LaunchEnd, LaunchOutcome, Role
 from matrixrun.evidence.requests import Observation, Pass, PassRecord, Score
 from matrixrun.evidence.verdicts import CellEvidence, Want
 from matrixrun.fanout import cluster
 from matrixrun.fanout.actor import LaunchSettings, PassAnswer
 from matrixrun.fanout.gang import (
-    LauncherError,
+    ImpossibleError,
     LostError,
     RunningLaunch,
     broken,
@@ -141,23 +142,34 @@ class Sweep:
         for attempt in range(1, ATTEMPTS + 1):
             running = RunningLaunch(launch, self.launching)
             self.running[launch.id] = running
+            self._begin_again(launch)
             try:
                 return with_attempts(await self._attempt(running), attempt)
             except LostError as error:
                 why = str(error)
                 self.display.launch(launch.id, "lost", detail=why)
-            except LauncherError as error:
+            except ImpossibleError as error:
+                return impossible(launch, str(error))
+            except StoreError:
+                raise  # what cannot be written is lost: the whole sweep stops here
+            except Exception as error:  # a cell's failure never stops the others
                 return broken(launch, error)
             finally:
                 await asyncio.to_thread(running.release)
                 self.running.pop(launch.id, None)
         return lost(launch, why, ATTEMPTS)
 
+    def _begin_again(self, launch: Launch) -> None:
+        """Forget what an attempt that was lost has observed: the next observes it anew."""
+        self.observed = {s: seen for s, seen in self.observed.items() if s.launch != launch.id}
+        if launch.role is Role.A:
+            group = self._group(launch)
+            self.scored = {s: rec for s, rec in self.scored.items() if s.launch not in group}
+            for cell in launch.cells:
+                self.confirmed.pop(cell, None)
+
     async def _attempt(self, running: RunningLaunch) -> LaunchOutcome:
         launch = running.launch
-        why = cluster.infeasible(launch.gang, cluster.nodes())
-        if why is not None:
-            return impossible(launch, why)
         await running.place()
         outcome = self.outcomes[launch.id] = await running.start()
         if outcome.end is LaunchEnd.SERVED:

@@ -6,6 +6,7 @@ Two processes that want the same family wait for one another.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from matrixrun.evidence.errors import BuildError
 from matrixrun.models.catalogue import Family, family_folder, find, needed_family
 
 TAIL_LINES = 25
+USED = ".used"  # touched at every use, so that `gc` knows what is not used any more
 
 
 def build(name: str, python: Path, cache: Path, on_line: Callable[[str], None]) -> Path:
@@ -53,12 +55,15 @@ def _build_family(
     needed = needed_family(family)
     needed_folder = None if needed is None else _build_family(needed, python, cache, on_line)
     folder = family_folder(family, cache)
-    if folder.is_dir():
-        return folder
+    if folder.is_dir() and not os.access(folder.parent, os.W_OK):
+        return folder  # a cache that is only read is nobody's to clean from here
     folder.parent.mkdir(parents=True, exist_ok=True)
+    # Also where it is built: `gc` may be deleting it.
     with FileLock(folder.with_name(folder.name + ".lock")):
         if not folder.is_dir():  # another process may have built it while this one waited
             _write_and_rename(family, python, needed_folder, folder, on_line)
+        with contextlib.suppress(OSError):  # somebody else's, in a cache that is shared
+            (folder / USED).touch()
     return folder
 
 

@@ -1,4 +1,4 @@
-"""The small checkpoints that this project can make: what `builtin:` names mean.
+"""The small checkpoints that this project can make or fetch: what `builtin:` names mean.
 
 A family is what one recipe script writes in one go; a name is one checkpoint folder in it. The
 recipe's hash covers every byte that the result depends on, so a changed recipe is a new cache key.
@@ -63,7 +63,8 @@ _DENSE = Family("tiny-dense", "tiny_dense.py", _SHARED)
 _EAGLE3 = Family("tiny-dense-eagle3", "tiny_dense_eagle3.py", _SHARED, needs="tiny-dense")
 _HYBRID = Family("tiny-hybrid", "tiny_hybrid.py", (*_SHARED, "hybrid.py"))
 _GGUF_DENSE = Family("gguf-dense", "gguf_dense.py", ("gguf_file.py",))
-_FAMILIES = {family.name: family for family in (_DENSE, _EAGLE3, _HYBRID, _GGUF_DENSE)}
+_SMOLLM2 = Family("smollm2", "smollm2.py", ())
+_FAMILIES = {family.name: family for family in (_DENSE, _EAGLE3, _HYBRID, _GGUF_DENSE, _SMOLLM2)}
 
 _CHECKPOINTS = {
     checkpoint.name: checkpoint
@@ -81,6 +82,7 @@ _CHECKPOINTS = {
         Checkpoint("gguf-dense/q4_k_m", _GGUF_DENSE, "dense-q4_k_m.gguf", "target"),
         Checkpoint("gguf-dense/draft", _GGUF_DENSE, "draft.gguf", "draft"),
         Checkpoint("gguf-dense/draft-far", _GGUF_DENSE, "draft-far.gguf", "draft"),
+        Checkpoint("smollm2-135m/q4_1", _SMOLLM2, "smollm2-135m-q4_1.gguf", "target"),
     )
 }
 

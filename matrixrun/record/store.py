@@ -2,7 +2,7 @@
 
 sweep.json  matrix.yaml  plan.json  judging.json  summary.json  summary.md  mlflow.json
 workloads/<target>.json
-launches/<launch>/{outcome.json, engine.log, passes/<pass>.parquet, passes/<pass>.json}
+launches/<launch>/{outcome.json, engine.log, passes/<pass>-<hash>.parquet, passes/<pass>.json}
 cells/<cell>/{evidence.json, result.json}
 
 Everything is written whole or not at all, evidence once only. Ids are file names as they stand
@@ -142,11 +142,16 @@ class Store:
         """What the judge was asked, as the type that was written."""
         return read_json(self.root / "judging.json", type_)
 
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells of the stored plan; empty before there is one."""
+        if not (self.root / "plan.json").exists():
+            return ()
+        return self.plan(_PlannedCells).cells
+
     def pending(self) -> tuple[str, ...]:
         """The ids of the plan's cells that have no evidence yet."""
-        cells = self.plan(_PlannedCells).cells
         done = {evidence.cell.fingerprint for evidence in self.evidences()}
-        return tuple(cell.id for cell in cells if cell.fingerprint not in done)
+        return tuple(cell.id for cell in self.cells() if cell.fingerprint not in done)
 
     def plan(self, type_: type[T]) -> T:
         """The plan as the type that was written."""
@@ -218,20 +223,24 @@ class Store:
     ) -> PassRecord:
         """Write a pass that was encoded elsewhere (on the node of its launch).
 
-        `kind` is `observations` or `scores`. The record lies beside the file.
+        `kind` is `observations` or `scores`. The record lies beside the file, whose name holds
+        part of its hash: a launch that runs again for further cells must not overwrite what the
+        evidence of finished ones refers to.
         """
-        path = self.launch_folder(launch) / "passes" / f"{file_name(pass_id)}.parquet"
+        digest = sha256(data)
+        folder = self.launch_folder(launch) / "passes"
+        path = folder / f"{file_name(pass_id)}-{digest[:8]}.parquet"
         write_bytes(path, data)
         record = PassRecord(
             launch=launch,
             pass_id=pass_id,
             kind=kind,
             path=path.relative_to(self.root).as_posix(),
-            sha256=sha256(data),
+            sha256=digest,
             requests=requests,
             **{"seconds": 0.0, **about},
         )
-        write_json(path.with_name(f"{file_name(pass_id)}.json"), record)
+        write_json(folder / f"{file_name(pass_id)}.json", record)
         return record
 
     def records(self, launch: str) -> tuple[PassRecord, ...]:

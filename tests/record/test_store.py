@@ -7,6 +7,7 @@ import json
 import math
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -58,11 +59,20 @@ def test_a_sweep_is_found_again_as_it_was_left(store: Store) -> None:
     assert list(again.results()[0].cell.axes) == list(result.cell.axes)
 
 
+def test_a_launch_that_runs_again_overwrites_no_file_that_evidence_refers_to(store: Store) -> None:
+    first = store.write_observations("on.x", "equality.b8", [make_observation()], seconds=1.0)
+    again = replace(make_observation(), finished=99.0)
+    second = store.write_observations("on.x", "equality.b8", [again], seconds=1.0)
+    assert store.read_observations(first)[0].finished != 99.0
+    assert store.read_observations(second)[0].finished == 99.0
+    assert store.records("on.x") == (second,)
+
+
 def test_observations_and_scores_lie_where_their_record_says(store: Store) -> None:
     record = store.write_observations(
         "on.x", "equality.b8", [make_observation()], seconds=1.5, notes={"salt": "s"}
     )
-    assert record.path == "launches/on.x/passes/equality.b8.parquet"
+    assert record.path == f"launches/on.x/passes/equality.b8-{record.sha256[:8]}.parquet"
     assert (record.kind, record.requests, record.seconds) == ("observations", 1, 1.5)
     assert store.read_observations(record)[0].text == "a private text"
 
@@ -174,7 +184,7 @@ def test_a_damaged_pass_is_noticed_on_reading_and_on_resuming(store: Store, dama
     evidence = run_cell(store, make_cell())
     path = store.root / evidence.records["on"].path
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(StoreError, match=r"equality\.b8\.parquet is damaged"):
+    with pytest.raises(StoreError, match=r"equality\.b8-\w+\.parquet is damaged"):
         store.read_observations(evidence.records["on"])
     with pytest.raises(StoreError, match="damaged"):
         Store.open(store.root).finished(evidence.cell.fingerprint)
