@@ -57,7 +57,7 @@ def _shown(answers: Answers) -> Flags:
     flags: Flags = np.ones(answers.token_ids.size, dtype=bool)
     for index, answer in enumerate(answers.observations):
         if answer.top_ids.ndim == 2 and answer.top_ids.size and answer.token_ids.size:
-            given = (answer.top_ids >= 0).any(axis=1)[: answer.token_ids.size]
+            given = (answer.top_ids[: answer.token_ids.size] >= 0).max(axis=1)
             start = int(answers.offsets[index])
             flags[start : start + given.size] = given
     return flags
