@@ -72,6 +72,8 @@ def _harmless(
     )  # fmt: skip
 
 
+NO_REPORT = "no report of its own"
+
 SPECIMENS = (
     _harmless("healthy", "the patched launch with nothing switched on", "none"),
     _harmless(
@@ -110,7 +112,7 @@ SPECIMENS = (
         "nan-in-one", "logits are NaN in one request of 32", "vllm#45060", "not-a-number", every=32,
     ),
     _fault(
-        "drift-small", "logits 2 % too large: no token flips", "critique of a missing norm",
+        "drift-small", "logits 2 % too large: no token flips", "rMLX: a missing norm",
         "scaled", factor=1.02,
     ),
     _fault(
@@ -122,7 +124,7 @@ SPECIMENS = (
         "sglang#40144", "shifted", harm=Harm.OTHER,
     ),
     _fault(
-        "drafter-off", "the drafter proposes and nothing is used", "vllm#40149", "drafter-off",
+        "drafter-off", "the drafter proposes and nothing is used", NO_REPORT, "drafter-off",
         harm=Harm.OTHER,
     ),
     _fault(
@@ -130,7 +132,7 @@ SPECIMENS = (
         "vllm-ascend#10495", "decaying", steps=300, vocabulary=1024, harm=Harm.OTHER,
     ),
     _fault(
-        "warm-drafts-wrong", "requests that hit the prefix cache get wrong drafts", "vllm#41789",
+        "warm-drafts-wrong", "requests that hit the prefix cache get wrong drafts", "llama.cpp#26100",
         "warm-drafts", vocabulary=1024, harm=Harm.OTHER,
     ),
     _fault(
@@ -144,7 +146,7 @@ SPECIMENS = (
         harm=Harm.OTHER,
     ),
     _fault(
-        "cut-short", "one answer in 8 ends up to 3 tokens before its limit", "vllm#53051",
+        "cut-short", "some answers end up to 3 tokens before their limit", NO_REPORT,
         "cut-short", share=0.1, tokens=3, harm=Harm.OTHER,
     ),
     _harmless(
