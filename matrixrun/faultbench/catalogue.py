@@ -132,8 +132,8 @@ SPECIMENS = (
         "vllm-ascend#10495", "decaying", steps=300, vocabulary=1024, harm=Harm.OTHER,
     ),
     _fault(
-        "warm-drafts-wrong", "requests that hit the prefix cache get wrong drafts", "llama.cpp#26100",
-        "warm-drafts", vocabulary=1024, harm=Harm.OTHER,
+        "warm-drafts-wrong", "requests that hit the prefix cache get wrong drafts",
+        "llama.cpp#26100", "warm-drafts", vocabulary=1024, harm=Harm.OTHER,
     ),
     _fault(
         "past-the-end", "a stop token inside an accepted draft is noticed at the step's end",
