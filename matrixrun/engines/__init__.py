@@ -5,7 +5,7 @@ registry       get, kinds: one line an engine
 flags          our command line under the user's own flags
 environments   prepare: an engine's environment, built once per node
 containers     images as command prefixes
-surroundings   an engine's environment variables, and what of them may be shown
+surroundings   what an engine inherits; mask, mask_argv, mask_log: what may be shown of it
 guard          standalone script: a command that ends with its owner
 processes      Held: a command under the guard; orphans, end_orphans
 server         Server: one running engine
@@ -18,19 +18,39 @@ from matrixrun.engines.processes import end_orphans, orphans
 from matrixrun.engines.protocol import Client, Engine
 from matrixrun.engines.registry import get, kinds
 from matrixrun.engines.server import Server
-from matrixrun.engines.surroundings import mask
+from matrixrun.engines.surroundings import (
+    MASK,
+    engine_environment,
+    is_secret,
+    is_surely_secret,
+    mask,
+    mask_argv,
+    mask_log,
+    mask_text,
+    mask_values,
+    secret_values,
+)
 from matrixrun.engines.traffic import run_pass
 
 __all__ = [
+    "MASK",
     "Client",
     "Engine",
     "Environment",
     "Server",
     "end_orphans",
+    "engine_environment",
     "get",
+    "is_secret",
+    "is_surely_secret",
     "kinds",
     "mask",
+    "mask_argv",
+    "mask_log",
+    "mask_text",
+    "mask_values",
     "orphans",
     "prepare",
     "run_pass",
+    "secret_values",
 ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import platform
 import re
 import shutil
@@ -23,6 +25,7 @@ from matrixrun.evidence.errors import BuildError, UserError
 from matrixrun.evidence.launches import Recipe
 
 COMPLETE = ".complete"
+USED = ".used"  # touched at every use, so that `gc` knows what is not used any more
 TAIL_LINES = 15
 OVERLAYS = Path(__file__).with_name("overlays")
 _MISSING = re.compile(r"(?:No matching distribution found for|satisfies the requirement) (\S+)")
@@ -155,14 +158,16 @@ def _built(
     digest = key(recipe)
     path = cache / "engines" / digest
     environment = Environment(path / "bin" / "python", path, overlay, digest)
-    if (path / COMPLETE).exists():
-        return environment
+    if (path / COMPLETE).exists() and not os.access(path.parent, os.W_OK):
+        return environment  # a cache that is only read is nobody's to clean from here
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(f"{path}.lock")
     try:
-        with lock.acquire(timeout=timeout):
+        with lock.acquire(timeout=timeout):  # also where it is built: `gc` may be deleting it
             if not (path / COMPLETE).exists():
                 _build(recipe, path, timeout, on_line)
+            with contextlib.suppress(OSError):  # somebody else's, in a cache that is shared
+                (path / USED).touch()
     except filelock.Timeout:
         raise BuildError(
             f"another process has been building {path} for more than {timeout:g} s",

@@ -12,7 +12,8 @@ from matrixrun.engines.protocol import Client
 from matrixrun.evidence.errors import EngineHung
 from matrixrun.evidence.requests import Observation, Pass, Request, Score, ScoreRequest
 
-# One slow request is no hang; two in a row with none answered between them are taken for one.
+# One slow request is no hang, not even where it is the whole pass: it may be the request. Two in a
+# row with none answered between them are taken for one.
 LEAST_TIMEOUTS = 2
 
 Item = TypeVar("Item")
@@ -24,10 +25,11 @@ async def run_pass(client: Client, pass_: Pass) -> list[Observation] | list[Scor
 
     `pass_.concurrency` workers take the next item as soon as they are free. Times are seconds since
     the pass began. Raises EngineDied when the engine is gone, and EngineHung when as many requests
-    as are in flight time out in a row; the rest of the pass is dropped then.
+    as can be in flight, and at least two, time out in a row; the rest of the pass is dropped then.
     """
     began = time.monotonic()
-    progress = _Progress(limit=max(LEAST_TIMEOUTS, pass_.concurrency))
+    in_flight = min(pass_.concurrency, len(pass_.scores or pass_.requests))
+    progress = _Progress(limit=max(LEAST_TIMEOUTS, in_flight))
 
     async def observe(request: Request) -> Observation:
         offset = time.monotonic() - began

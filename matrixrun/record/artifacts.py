@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import yaml
 
+from matrixrun import engines
 from matrixrun.evidence.errors import StoreError
 from matrixrun.evidence.launches import LaunchOutcome
 from matrixrun.evidence.verdicts import CellEvidence, CellResult
 from matrixrun.record.files import read_bytes, sha256
-from matrixrun.record.masking import mask_environment
+from matrixrun.record.masking import mask_matrix
 
 if TYPE_CHECKING:
     from matrixrun.record.store import Store
@@ -58,21 +60,32 @@ def cell_artifacts(
 
 
 def sweep_artifacts(store: Store) -> list[Artifact]:
-    """A sweep's own files, as far as they are written."""
+    """A sweep's own files, as far as they are written; the matrix file without its secrets."""
     names = (
-        "sweep.json", "matrix.yaml", "plan.json", "summary.json", "summary.md", "report.html",
-        "signoff.json", "signoff.md",
+        "sweep.json", "plan.json", "summary.json", "summary.md", "report.html", "signoff.json",
+        "signoff.md",
     )  # fmt: skip
-    return [_file(store.root / name, name) for name in names if (store.root / name).exists()]
+    found = [_file(store.root / name, name) for name in names if (store.root / name).exists()]
+    if (store.root / "matrix.yaml").exists():
+        found.append(_text("matrix.yaml", _masked_matrix(store)))
+    return found
+
+
+def _masked_matrix(store: Store) -> str:
+    try:
+        return mask_matrix(store.matrix_text())
+    except yaml.YAMLError as error:
+        raise StoreError(f"{store.root / 'matrix.yaml'} is no YAML: {error}") from error
 
 
 def command_line(outcome: LaunchOutcome) -> str:
     """The command that started a launch, to be run by hand; secrets are hidden."""
     variables = [
-        f"{name}={shlex.quote(value)}" for name, value in mask_environment(outcome.env).items()
+        f"{name}={shlex.quote(value)}" for name, value in engines.mask(outcome.env).items()
     ]
     # $PYTHON and the like are filled in where the process starts: they must stay variables.
-    words = [word if word.startswith("$") else shlex.quote(word) for word in outcome.argv]
+    argv = engines.mask_argv(outcome.argv)
+    words = [word if word.startswith("$") else shlex.quote(word) for word in argv]
     return " \\\n  ".join([*variables, " ".join(words)]) + "\n"
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import filelock
 import platformdirs
+import psutil
 
 from matrixrun import engines
+from matrixrun.record.sweep import is_sweep
+
+DELETING = ".deleting-"
 
 
 def cache_folder() -> Path:
@@ -24,32 +31,102 @@ def clean(
 ) -> None:
     """List what was not used for so many seconds, and delete it when `delete` is set.
 
-    Engines that outlived their launcher are listed too, and ended when `delete` is set.
+    What a process on this machine works with stays, however old: a folder whose lock is held, or
+    that a running command names. Below `results_root` only sweeps are looked at. Engines that
+    outlived their launcher are listed too, and ended when `delete` is set.
     """
     for orphan in engines.orphans():
         say(f"{'ending' if delete else 'would end'} orphaned engine process {orphan}")
     if delete:
         engines.end_orphans()
+    before = time.time() - unused_seconds
     total = 0
-    for folder in _old(unused_seconds, results_root):
-        size = sum(
-            f.stat().st_size for f in folder.rglob("*") if f.is_file() and not f.is_symlink()
-        )
-        total += size
-        say(f"{'deleting' if delete else 'would delete'} {folder} ({size / 2**20:.0f} MiB)")
-        if delete:
-            shutil.rmtree(folder)
+    words = _running_words()
+    for folder, lock in _folders(results_root):
+        if _last_used(folder) >= before:
+            continue
+        size = _size(folder)
+        if any(_names(word, folder) for word in words):
+            say(f"in use: {folder}")
+        elif not delete:
+            say(f"would delete {folder} ({size / 2**20:.0f} MiB)")
+            total += size
+        elif _delete(folder, lock, before, say):
+            say(f"deleted {folder} ({size / 2**20:.0f} MiB)")
+            total += size
     hint = "" if delete or not total else "; add --delete to do it"
     say(f"{total / 2**30:.2f} GiB{hint}")
 
 
-def _old(unused_seconds: float, results_root: Path) -> Iterator[Path]:
-    before = time.time() - unused_seconds
+def _folders(results_root: Path) -> Iterator[tuple[Path, Path]]:
+    """Every folder that might be deleted, with the lock that its users take."""
     cache = cache_folder()
-    for parent in (cache / "engines", cache / "models", results_root):
-        if parent.is_dir():
-            yield from sorted(p for p in parent.iterdir() if p.is_dir() and _last_used(p) < before)
+    for parent in (cache / "engines", cache / "models"):
+        for folder in _children(parent):
+            yield folder, folder.with_name(f"{folder.name}.lock")
+    for folder in _children(results_root):
+        if is_sweep(folder) or folder.name.startswith(DELETING):
+            yield folder, folder / ".lock"
 
 
-def _last_used(folder: Path) -> float:
-    return max(p.stat().st_mtime for p in (folder, *folder.iterdir()))
+def _children(parent: Path) -> list[Path]:
+    if not parent.is_dir():
+        return []
+    return sorted(p for p in parent.iterdir() if p.is_dir() and not p.is_symlink())
+
+
+def _delete(folder: Path, path: Path, before: float, say: Callable[[str], None]) -> bool:
+    """Delete a folder unless somebody holds its lock or has used it just now."""
+    try:
+        with filelock.FileLock(path, blocking=False):
+            if _last_used(folder, but=path) >= before:  # between the look and the lock
+                say(f"in use: {folder}")
+                return False
+            # A deletion that is cut short must not leave half of what looks whole.
+            name = f"{DELETING}{secrets.token_hex(4)}-{folder.name}"
+            shutil.rmtree(folder.rename(folder.with_name(name)))
+    except filelock.Timeout:
+        say(f"in use: {folder}")
+        return False
+    except OSError as error:
+        say(f"cannot delete {folder}: {error.strerror or error}")
+        return False
+    if folder.name.startswith("."):  # left over from something cut short: nobody waits for its lock
+        path.unlink(missing_ok=True)
+    return True
+
+
+def _last_used(folder: Path, but: Path | None = None) -> float:
+    """The latest time of the folder and what lies directly in it, seconds since 1970.
+
+    `but` is the lock file, which this program itself has just opened.
+    """
+    times = [0.0]
+    with contextlib.suppress(FileNotFoundError):
+        if but is None or but.parent != folder:
+            times.append(folder.stat().st_mtime)
+        times += [p.lstat().st_mtime for p in folder.iterdir() if p != but]
+    return max(times)
+
+
+def _running_words() -> set[str]:
+    """All arguments of the commands that run on this machine, as far as they may be read."""
+    words: set[str] = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            words.update(process.cmdline())
+    return words
+
+
+def _names(word: str, folder: Path) -> bool:
+    """Whether an argument is, or holds, the path of the folder or of something in it."""
+    paths = {folder.absolute(), folder.resolve()}
+    return any(f"{path}{os.sep}" in f"{word}{os.sep}" for path in paths)
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # gone meanwhile
+            total += path.lstat().st_size if path.is_file() and not path.is_symlink() else 0
+    return total

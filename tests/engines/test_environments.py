@@ -10,10 +10,11 @@ import time
 import zipfile
 from pathlib import Path
 
+import filelock
 import pytest
 
 from matrixrun.engines import environments, orphans, prepare
-from matrixrun.engines.environments import COMPLETE
+from matrixrun.engines.environments import COMPLETE, USED
 from matrixrun.engines.surroundings import engine_environment
 from matrixrun.evidence.errors import BuildError, UserError
 from matrixrun.evidence.launches import Recipe
@@ -97,6 +98,21 @@ def test_a_recipe_is_built_once_and_followed_to_the_letter(wheels: Path, tmp_pat
     again: list[str] = []
     assert _prepare(recipe, tmp_path / "cache", again) == built
     assert again == []
+
+
+def test_every_use_of_an_environment_is_noted_under_its_lock(wheels: Path, tmp_path: Path) -> None:
+    recipe = Recipe(install=("tiny-a",))
+    path = tmp_path / "engines" / environments.key(recipe)
+    path.mkdir(parents=True)
+    (path / COMPLETE).touch()
+    for _ in range(2):
+        began = time.time() - 1  # file systems round
+        assert _prepare(recipe, tmp_path, []).path == path
+        assert (path / USED).stat().st_mtime >= began
+        os.utime(path / USED, (0, 0))
+    with filelock.FileLock(f"{path}.lock"), pytest.raises(BuildError, match="another process"):
+        _prepare(recipe, tmp_path, [], timeout=0.1)
+    assert (path / USED).stat().st_mtime == 0
 
 
 def test_a_build_that_was_killed_is_never_used(wheels: Path, tmp_path: Path) -> None:

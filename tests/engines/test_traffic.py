@@ -132,6 +132,19 @@ def test_an_engine_that_answers_nothing_any_more_hangs_within_a_round(concurrenc
     assert len(client.order) <= 5 + 2 * max(2, concurrency)
 
 
+@pytest.mark.parametrize("count", [2, 30])
+def test_a_pass_smaller_than_its_concurrency_hangs_too(count: int) -> None:
+    pass_ = Pass(id="x", requests=_requests(count), concurrency=64)
+    with pytest.raises(EngineHung, match=f"{count} requests in a row"):
+        asyncio.run(run_pass(StuckClient(answered=0), pass_))
+
+
+def test_the_only_request_of_a_pass_may_be_slow() -> None:
+    pass_ = Pass(id="x", requests=_requests(1), concurrency=64)
+    (answer,) = asyncio.run(run_pass(StuckClient(answered=0), pass_))
+    assert answer.error == "timeout: no answer within 300 s"
+
+
 def test_a_slow_request_now_and_then_is_no_hang() -> None:
     client = CountingClient()
     plain = client.generate

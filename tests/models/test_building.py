@@ -1,5 +1,6 @@
 """A family is built once, whole, by one process; stand-in recipes need no torch."""
 
+import os
 import sys
 import threading
 from pathlib import Path
@@ -49,6 +50,21 @@ def test_a_second_call_builds_nothing(recipes: Path, tmp_path: Path) -> None:
     assert first.parent == second.parent
     assert lines == ["working"]
     assert (recipes / "runs").read_text() == "x"
+
+
+def test_every_use_of_a_family_is_noted_also_of_one_that_another_needs(
+    recipes: Path, tmp_path: Path
+) -> None:
+    def use() -> None:
+        build("builtin:tiny-dense/eagle3", PYTHON, tmp_path / "cache", lambda _: None)
+
+    use()
+    markers = list((tmp_path / "cache" / "models").glob("*/.used"))
+    assert len(markers) == 2
+    for marker in markers:
+        os.utime(marker, (0, 0))
+    use()
+    assert all(marker.stat().st_mtime > 0 for marker in markers)
 
 
 def test_two_that_want_the_same_family_share_one_build(recipes: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import json
 import shlex
 
-import pytest
 from plan_matrices import GRID, NGRAM, matrix, plan
 
 from matrixrun.evidence.launches import Command
@@ -84,21 +83,6 @@ def test_secrets_are_shown_nowhere():
     assert planned.launches[0].command.env["HF_TOKEN"] == secret
 
 
-@pytest.mark.parametrize(
-    ("argv", "shown"),
-    [
-        (("--api-key", "x"), ("--api-key", "***")),
-        (("--hf-token=x",), ("--hf-token=***",)),
-        (("--hf-token", "--other"), ("--hf-token", "--other")),
-        (("--api-key", "$KEY"), ("--api-key", "$KEY")),
-        (("--max-num-batched-tokens", "64"), ("--max-num-batched-tokens", "64")),
-        (("--tokenizer", "org/x"), ("--tokenizer", "org/x")),
-        (("https://me:pw@host/x",), ("https://***@host/x",)),
-    ],
-)
-def test_arguments_named_like_secrets_are_masked(argv, shown):
-    assert mask(Command(argv=argv, env={})).argv == shown
-
-
-def test_placeholders_in_variables_stay_readable():
-    assert mask(Command(argv=(), env={"X_API_KEY": "$KEY"})).env == {"X_API_KEY": "$KEY"}
+def test_placeholders_stay_readable():
+    command = Command(argv=("--api-key", "$KEY"), env={"X_API_KEY": "$KEY"})
+    assert mask(command) == command
