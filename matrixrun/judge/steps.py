@@ -66,17 +66,20 @@ def draft_length(case: Case, steps: Steps) -> int:
 
 @dataclass(frozen=True)
 class Counters:
-    """What the engine counted over the on arm's pass; None where it has no such counter."""
+    """What the engine counted over an arm's pass; None where it has no such counter."""
 
     drafts: float | None
     draft_tokens: float | None
     accepted_tokens: float | None
 
 
-def counters_of(case: Case) -> Counters:
-    """Return the growth of the engine's counters over the on arm's pass, or over the launch."""
+def counters_of(case: Case, arm: str = "on", role: str = "on") -> Counters:
+    """Return the growth of the engine's counters over an arm's pass, or over its launch.
+
+    `arm` is `on`, `off` or `null`; `role` is that of its launch: `on`, `A` or `B`.
+    """
     evidence = case.observed.evidence
-    record, outcome = evidence.records.get("on"), evidence.outcomes.get("on")
+    record, outcome = evidence.records.get(arm), evidence.outcomes.get(role)
     before, after = {}, {}
     if record is not None and record.counters_after:
         before, after = record.counters_before, record.counters_after

@@ -172,8 +172,9 @@ def _settle(case: Case, ceiling: Ceiling, suspicion: Suspicion, answers: Answers
     for evaluation in RESCORED:
         name = want_id(suspicion.arm, suspicion.request, suspicion.position, evaluation)
         score = case.confirmations.get(name)
-        if score is not None and score.error is None and _valued(score):
-            known[evaluation.value] = min(float(score.regret[-1]), LARGEST_REGRET)
+        regret = None if score is None else _regret(score, ceiling)
+        if regret is not None:
+            known[evaluation.value] = regret
         elif score is not None or prompt is None:
             failed.append(evaluation)
         else:
@@ -215,5 +216,13 @@ def _verdict(ceiling: Ceiling, least: float, failed: list[Evaluation]) -> State:
     return State.UNEXPLAINED if settled else State.UNSETTLED
 
 
-def _valued(score: Score) -> bool:
-    return bool(score.regret.size) and not np.isnan(score.regret[-1])
+def _regret(score: Score, ceiling: Ceiling) -> float | None:
+    """Return the regret in nats that a re-scoring found, None where it settles nothing.
+
+    A bounded score only knows that the regret is no smaller: it confirms one beyond the ceiling
+    and explains none within.
+    """
+    if score.error is not None or not score.regret.size or np.isnan(score.regret[-1]):
+        return None
+    regret = min(float(score.regret[-1]), LARGEST_REGRET)
+    return None if score.bounded and regret <= ceiling.value else regret

@@ -151,6 +151,22 @@ def test_what_matrixrun_decides_is_not_the_users(flag: str) -> None:
         get("vllm").command(_with(args=(flag, "x")))
 
 
+@pytest.mark.parametrize(
+    "flag",
+    [
+        *("--speculative-config", "-sc", "--speculative_config={}", "--speculative-config.method"),
+        *("--speculative-conf", "--spec-method", "--spec-tokens=4", "-sc.method"),
+    ],
+)
+def test_speculation_is_an_axis_and_no_flag_that_both_arms_would_get(flag: str) -> None:
+    with pytest.raises(UserError, match=r"engines.vllm: args: (?s:.)* `speculation` axis"):
+        get("vllm").command(_with(args=(flag, "x")))
+
+
+def test_flags_that_only_sound_like_speculation_are_the_users() -> None:
+    assert "--specialize-active-lora" in _argv(_with(args=("--specialize-active-lora",)))
+
+
 @given(
     st.lists(st.sampled_from(["--a", "--b-c", "--d"]), unique=True),
     st.lists(st.sampled_from(["--a=1", "--b_c", "--no-d", "-x", "7"])),

@@ -140,6 +140,29 @@ def test_what_matrixrun_decides_cannot_be_given(flag: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "flag",
+    [
+        *("--spec-type", "--spec_type=ngram-simple", "-md", "--model-draft", "--draft-max", "-hfd"),
+        *("--spec-draft-n-max", "-ngld", "--threads-draft", "-lcs", "--lookup-cache-dynamic"),
+        *("--spec-default", "--fim-qwen-7b-spec"),
+    ],
+)
+def test_speculation_is_an_axis_and_no_flag_that_both_arms_would_get(flag: str) -> None:
+    with pytest.raises(UserError, match=r"args: (?s:.)* `speculation` axis"):
+        ENGINE.command(_with(args=(flag, "x")))
+
+
+@pytest.mark.parametrize("name", ["LLAMA_ARG_SPEC_TYPE", "LLAMA_ARG_DRAFT_MAX"])
+def test_speculation_is_no_variable_that_both_arms_would_get(name: str) -> None:
+    with pytest.raises(UserError, match=rf"env: {name}(?s:.)* `speculation` axis"):
+        ENGINE.command(_with(env={name: "x"}))
+
+
+def test_flags_that_only_sound_like_speculation_are_the_users() -> None:
+    assert "--special -t 2" in _argv(_with(args=("--special", "-t", "2")))
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"quantization": "q4_k_m"}, "does not quantize while loading"),

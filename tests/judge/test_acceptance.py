@@ -107,6 +107,85 @@ def test_without_per_step_data_the_counters_speak_and_coverage_is_unknown():
     assert silent.verdict is Verdict.INACTIVE
 
 
+def without_steps(**counters: float):
+    none = np.zeros(0, np.int32)
+    bare = changed(CELL.on, range(48), accepted=none, drafted=none)
+    return with_counters(replace(CELL, on=bare), **counters)
+
+
+def expecting(low: float, high: float, metric: str = LENGTH) -> JudgeSettings:
+    expectation = Expectation(cell=CELL.cell.id, metric=metric, low=low, high=high)
+    return JudgeSettings(detect_rate=0.1, rejections_per_position=0, expectations=(expectation,))
+
+
+@pytest.mark.parametrize(
+    ("metric", "low", "high", "verdict"),
+    [
+        (LENGTH, 1.0, 1.8, Verdict.FAIL),
+        (LENGTH, 3.2, 4.0, Verdict.FAIL),
+        (LENGTH, 2.6, 3.0, Verdict.PASS),  # within what 48 requests leave open
+        (LENGTH, 2.4, 2.6, Verdict.PASS),
+        ("acceptance/draft_acceptance_rate", 0.8, 0.9, Verdict.FAIL),
+    ],
+)
+def test_without_per_step_data_the_counters_are_held_against_the_expectation(
+    metric, low, high, verdict
+):
+    cell = without_steps(drafts=900, draft_tokens=2700, accepted_tokens=1350)
+    result = result_of(cell, expecting(low, high, metric))
+    assert result.verdict is verdict
+    departures = [one for one in result.findings if "expected" in one.numbers]
+    inside = metric == LENGTH and low <= 2.5 <= high
+    assert len(departures) == (0 if inside else 1)
+
+
+def test_the_interval_of_counters_is_the_widest_that_so_many_requests_can_have():
+    metrics = result_of(
+        without_steps(drafts=900, draft_tokens=2700, accepted_tokens=1350), expecting(1, 4)
+    ).metrics
+    # All or nothing in each of 48 equal requests: a variance of 1.5 * (3 - 1.5), t with 47 degrees.
+    reach = 2.0117 * (1.5 * 1.5 / 48) ** 0.5
+    assert metrics[f"{LENGTH}.low"] == pytest.approx(2.5 - reach, abs=1e-3)
+    assert metrics[f"{LENGTH}.high"] == pytest.approx(2.5 + reach, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "verdict"), [(54, Verdict.INACTIVE), (135, Verdict.PASS), (0, Verdict.INACTIVE)]
+)
+def test_counters_that_show_hardly_a_draft_accepted_are_no_speculation(accepted, verdict):
+    cell = without_steps(drafts=900, draft_tokens=2700, accepted_tokens=accepted)
+    result = result_of(cell, JudgeSettings(detect_rate=0.1, rejections_per_position=0))
+    assert result.verdict is verdict
+    assert (verdict is Verdict.PASS) or f"{1 + accepted / 900:.3g}" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("acceptance/mean_aceptance_length", "no figure has that name"),
+        ("same/exact_match", "no figure has that name"),
+        ("acceptance/rate.position.7", "this cell has no such figure"),
+    ],
+)
+def test_an_expectation_without_a_figure_is_inconclusive_and_says_so(metric, words):
+    result = result_of(CELL, expecting(0.0, 9.0, metric))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert f"{metric} is expected at 0 to 9, but {words}" in result.reason
+
+
+def test_an_expectation_that_only_steps_could_meet_is_inconclusive_without_them():
+    cell = without_steps(drafts=900, draft_tokens=2700, accepted_tokens=1350)
+    result = result_of(cell, expecting(0.0, 1.0, "acceptance/rate.position.0"))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "this cell has no such figure" in result.reason
+
+
+def test_expectations_of_other_cells_are_not_this_ones():
+    other = Expectation(cell="another", metric="acceptance/rate.position.7", low=0.0, high=1.0)
+    settings = msgspec.structs.replace(SETTINGS, expectations=(other,))
+    assert result_of(CELL, settings).verdict is Verdict.PASS
+
+
 def test_acceptance_that_depends_on_the_batch_size_is_noticed():
     cells = [
         simulate(PAIR, cell_id="b1", batch_size=1),

@@ -162,6 +162,39 @@ def test_a_token_that_one_evaluation_explains_is_no_fault():
     assert "unexplained-token" not in kinds(result)
 
 
+def bounded(one, evaluation, regret):
+    """A re-scoring whose token was not among those returned: the regret is `regret` or more."""
+    if one.evaluation is not evaluation:
+        return one
+    return replace(one, token_logprobs=one.best_logprobs - np.float32(regret), bounded=True)
+
+
+@pytest.mark.parametrize("evaluation", [Evaluation.DECODE, Evaluation.EXTEND])
+@pytest.mark.parametrize(("regret", "settled"), [(0.0, False), (0.1, False), (30.0, True)])
+def test_a_bounded_score_confirms_beyond_the_ceiling_and_explains_nothing_within(
+    evaluation, regret, settled
+):
+    pair = Pair()
+    on, off, null = answers(pair)
+    ids, best = on[3].token_ids.copy(), 30
+    ids[best] = (ids[best] + 1) % (VOCABULARY - 1)
+    cell = gathered(pair, changed(on, [3], token_ids=ids), off, null)
+    # A regret below the band: without an extension it cannot settle by prefill and decoding alone.
+    scores = cell.on_scores[3]
+    near = scores.best_logprobs - np.where(np.arange(48) == best, 1.0, 0.0).astype(np.float32)
+    scores = replace(scores, token_logprobs=near)
+    cell = replace(cell, on_scores=(*cell.on_scores[:3], scores, *cell.on_scores[4:]))
+    told = answer(pair, judge_sweep([cell], SETTINGS).wants)
+    assert {one.evaluation for one in told} == {Evaluation.DECODE, Evaluation.EXTEND}
+    told = tuple(bounded(one, evaluation, regret) for one in told)
+    second = judge_sweep([replace(cell, confirmations=told)], SETTINGS)
+    assert second.wants == ()
+    assert ("unexplained-token" in kinds(second.results[0])) is settled
+    wanted = Verdict.FAIL if settled else Verdict.INCONCLUSIVE
+    assert second.results[0].verdict is wanted
+    assert settled or "re-scoring could not settle them" in second.results[0].reason
+
+
 def test_strict_equality_makes_every_difference_a_fault():
     pair = Pair(on=Arm(noise=0.01, accept=0.7, seed=1))
     settings = msgspec.structs.replace(SETTINGS, equality="strict")

@@ -65,13 +65,20 @@ ALIASES = {
 }
 OURS_ALONE = frozenset(
     {"--host", "--port", "--api-key", "--api-key-file", "--model", "--alias", "--metrics"}
-    | {"--slots", "--ssl-key-file", "--ssl-cert-file", "--api-prefix", "--spec-draft-model"}
+    | {"--slots", "--ssl-key-file", "--ssl-cert-file", "--api-prefix"}
     | {"--models-dir", "--models-preset", "--embedding", "--embeddings", "--rerank"}
 )
+SPECULATION_FLAGS = re.compile(
+    r"--spec-.*|--.*draft.*|--lookup-cache-.*|--fim-.*-spec"
+    r"|-(?:md|hfd|hfrd|td|tbd|Cd|Crd|Cbd|Crbd|otd|cmoed|ncmoed|devd|ngld|ctkd|ctvd|lcs|lcd)"
+)
+"""Every flag of speculation, short, old and new; those ending in `-spec` choose a draft model."""
+SPECULATION_VARIABLES = re.compile(r"LLAMA_ARG_(?:SPEC_.*|.*DRAFT.*)")
 
 
 def command(config: ArmConfig) -> Command:
     """The command line and environment of an arm, see Engine.command."""
+    _check_speculation(config)
     taken = sorted(flags.flags_of(config.args, ALIASES) & OURS_ALONE)
     if taken:
         raise UserError(
@@ -90,6 +97,20 @@ def command(config: ArmConfig) -> Command:
         argv=(*program(config.recipe), *flags.merge(ours, config.args, ALIASES)),
         env={"LLAMA_API_KEY": "$KEY", **config.env},
     )
+
+
+def _check_speculation(config: ArmConfig) -> None:
+    given = sorted(flags.flags_of(config.args, ALIASES))
+    for key, names in (
+        ("args", [name for name in given if SPECULATION_FLAGS.fullmatch(name)]),
+        ("env", [name for name in sorted(config.env) if SPECULATION_VARIABLES.fullmatch(name)]),
+    ):
+        if names:
+            raise UserError(
+                f"engines.{config.engine}: {key}: {', '.join(names)} cannot be set: {key} go to "
+                "both arms, and the off arm would speculate too",
+                remedy="name the method, its draft and its options on the `speculation` axis",
+            )
 
 
 def tokenizer_command(config: ArmConfig) -> Command:

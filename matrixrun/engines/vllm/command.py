@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from matrixrun.engines import flags
@@ -37,6 +38,9 @@ OURS_ALONE = frozenset(
     {"--host", "--port", "--uds", "--api-key", "--served-model-name", "--model", "--headless"}
     | {"--ssl-keyfile", "--ssl-certfile", "--root-path", "--disable-log-stats"}
 )
+SPECULATION_FLAGS = re.compile(r"--spec(?!iali)|-sc\.")
+"""`--speculative-config`, `--spec-method` and their like, abbreviated or dotted as vLLM's parser
+allows; `--specialize-active-lora` is none."""
 OBSERVATION_FLAGS = frozenset(
     {
         "--enable-prompt-tokens-details",
@@ -67,7 +71,15 @@ def command(config: ArmConfig) -> Command:
 
 
 def _check_user_flags(config: ArmConfig) -> None:
-    taken = sorted(flags.flags_of(config.args, ALIASES) & OURS_ALONE)
+    given = flags.flags_of(config.args, ALIASES)
+    speculation = sorted(flag for flag in given if SPECULATION_FLAGS.match(flag))
+    if speculation:
+        raise UserError(
+            f"engines.{config.engine}: args: {', '.join(speculation)} cannot be set: args go to "
+            "both arms, and the off arm would speculate too",
+            remedy="name the method, its draft and its options on the `speculation` axis",
+        )
+    taken = sorted(given & OURS_ALONE)
     if taken:
         raise UserError(
             f"engines.{config.engine}: args: {', '.join(taken)} cannot be set: matrixrun chooses "

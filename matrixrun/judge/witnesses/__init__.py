@@ -4,7 +4,7 @@ outcomes      what became of the launches (looks at outcomes alone)
 baseline      whether the off arms are sound, judged first and absolutely
 hardware      whether the arms ran on the same kind of machine
 checkpoints   whether they served the same target
-answers       events: failed requests, NaN, nothing, past the end, limits missed
+answers       events: failed requests, NaN, nothing, past the end, limits missed; else their rate
 unexplained   emitted tokens that no off evaluation accounts for
 equality      exact match, first forks and their gaps
 regret        what all emitted tokens cost the target, against the control
@@ -25,10 +25,9 @@ from dataclasses import dataclass
 
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.testimony import Testimony
-from matrixrun.judge.witnesses import degeneration, drift, regret, repeats
+from matrixrun.judge.witnesses import answers, degeneration, drift, regret, repeats
 from matrixrun.judge.witnesses.acceptance import examine_acceptance
 from matrixrun.judge.witnesses.activity import examine_activity
-from matrixrun.judge.witnesses.answers import examine_answers
 from matrixrun.judge.witnesses.baseline import examine_baseline
 from matrixrun.judge.witnesses.checkpoints import examine_checkpoints
 from matrixrun.judge.witnesses.coverage import examine_coverage
@@ -54,7 +53,7 @@ WITNESSES = (
     Witness("baseline", examine_baseline),
     Witness("hardware", examine_hardware),
     Witness("checkpoints", examine_checkpoints),
-    Witness("answers", examine_answers),
+    Witness("answers", answers.examine_answers, answers.RATE_TESTS),
     Witness("unexplained", examine_unexplained),
     Witness("equality", examine_equality),
     Witness("regret", regret.examine_regret, regret.RATE_TESTS),

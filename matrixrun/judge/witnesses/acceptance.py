@@ -1,23 +1,31 @@
 """acceptance: how much of what the drafter proposes the target takes, computed by us.
 
 From per-step data, without each request's last step (the output limit cuts it) and without steps
-that offered less than a whole draft. The engine's counters are only checked against it.
+that offered less than a whole draft. The engine's counters are checked against it, and stand in
+where there are no per-step data.
 """
 
 from __future__ import annotations
 
-import numpy as np
+import math
+import re
 
-from matrixrun.evidence.verdicts import Finding, Severity
+import numpy as np
+from scipy import stats
+
+from matrixrun.evidence.verdicts import Finding, Severity, Verdict
 from matrixrun.judge.case import Case, counted
 from matrixrun.judge.examination import Examination
+from matrixrun.judge.settings import Expectation
 from matrixrun.judge.statistics import Ratio, clustered_ratio
 from matrixrun.judge.steps import Counters, Steps, counters_of, draft_length, steps_of
-from matrixrun.judge.testimony import Testimony
+from matrixrun.judge.testimony import Objection, Testimony
 
 KIND = "acceptance"
 LENGTH = "acceptance/mean_acceptance_length"
 RATE = "acceptance/draft_acceptance_rate"
+POSITION = "acceptance/rate.position."
+_POSITION = re.compile(re.escape(POSITION) + r"(0|[1-9]\d*)")
 
 
 def examine_acceptance(examination: Examination) -> Testimony:
@@ -26,16 +34,24 @@ def examine_acceptance(examination: Examination) -> Testimony:
     steps, counters = steps_of(case), counters_of(case)
     level = 1.0 - examination.settings.alpha / max(1, case.sweep_cells)
     ratios = acceptance_ratios(case, steps, level)
-    if not ratios:
-        return _from_counters(counters)
+    if ratios:
+        told = Testimony(
+            findings=_counted(case, steps, counters),
+            metrics={"acceptance/steps": float(steps.used(draft_length(case, steps)).sum())},
+        )
+    else:
+        ratios = counted_ratios(case, steps, counters, level)
+        told = _stood_in() if ratios else Testimony()
     metrics = {name: ratio.value for name, ratio in ratios.items()}
-    metrics["acceptance/steps"] = float(steps.used(draft_length(case, steps)).sum())
     for name in (LENGTH, RATE):
-        ratio = ratios[name]
-        if np.isfinite(ratio.error):
-            metrics[f"{name}.low"], metrics[f"{name}.high"] = ratio.low, ratio.high
-    findings = _expected(examination, ratios)
-    return Testimony(findings=findings + _counted(case, steps, counters), metrics=metrics)
+        if name in ratios and np.isfinite(ratios[name].error):
+            metrics[f"{name}.low"], metrics[f"{name}.high"] = ratios[name].low, ratios[name].high
+    return _expected(examination, ratios) + told + Testimony(metrics=metrics)
+
+
+def is_acceptance_metric(name: str) -> bool:
+    """Return whether `name` is one of the figures that an expectation may be about."""
+    return name in (LENGTH, RATE) or _POSITION.fullmatch(name) is not None
 
 
 def acceptance_ratios(case: Case, steps: Steps, level: float) -> dict[str, Ratio]:
@@ -60,49 +76,83 @@ def acceptance_ratios(case: Case, steps: Steps, level: float) -> dict[str, Ratio
     }
     for position in range(int(drafted.max())):
         offered = drafted > position
-        found[f"acceptance/rate.position.{position}"] = ratio(accepted > position, offered)
+        found[f"{POSITION}{position}"] = ratio(accepted > position, offered)
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _from_counters(counters: Counters) -> Testimony:
-    """Return what the engine's counters say, where there are no per-step data."""
-    metrics = {}
-    if counters.drafts and counters.accepted_tokens is not None:
-        metrics[LENGTH] = 1.0 + counters.accepted_tokens / counters.drafts
-    if counters.draft_tokens and counters.accepted_tokens is not None:
-        metrics[RATE] = counters.accepted_tokens / counters.draft_tokens
-    if not metrics:
-        return Testimony()
+def counted_ratios(case: Case, steps: Steps, counters: Counters, level: float) -> dict[str, Ratio]:
+    """Return mean acceptance length and rate by the engine's counters, for want of steps.
+
+    A count over the whole pass does not show its own spread. The intervals are as wide as they can
+    be: every request all of one piece, and what it accepts all or nothing (variance a (k - a), the
+    most that a mean of a in [0, k] has), requests weighing as many tokens as they emitted.
+    """
+    accepted = counters.accepted_tokens
+    if accepted is None:
+        return {}
+    lengths = case.on.lengths[case.on.lengths > 0].astype(np.float64)
+    requests = float(lengths.sum() ** 2 / (lengths**2).sum()) if lengths.size else 0.0
+    found = {}
+    if counters.drafts:
+        mean = accepted / counters.drafts
+        most = max(draft_length(case, steps), (counters.draft_tokens or 0.0) / counters.drafts)
+        found[LENGTH] = _widest(1.0 + mean, mean * (most - mean), requests, level)
+    if counters.draft_tokens:
+        rate = accepted / counters.draft_tokens
+        found[RATE] = _widest(rate, rate * (1.0 - rate), requests, level)
+    return found
+
+
+def _widest(value: float, variance: float, requests: float, level: float) -> Ratio:
+    if requests < 2:
+        return Ratio(value, -math.inf, math.inf, math.inf, int(requests))
+    error = math.sqrt(max(0.0, variance) / requests)
+    reach = float(stats.t.ppf(0.5 + level / 2.0, requests - 1)) * error
+    return Ratio(value, value - reach, value + reach, error, int(requests))
+
+
+def _stood_in() -> Testimony:
     text = "acceptance is the engine's own count: it gives no per-step data"
-    finding = Finding(kind=KIND, severity=Severity.NOTICE, text=text)
-    return Testimony((finding,), metrics=metrics)
+    return Testimony((Finding(kind=KIND, severity=Severity.NOTICE, text=text),))
 
 
-def _expected(examination: Examination, ratios: dict[str, Ratio]) -> tuple[Finding, ...]:
-    """Return a fault where an interval lies outside an expectation, too high or too low, and a
-    notice where only the figure itself does."""
-    told = []
+def _expected(examination: Examination, ratios: dict[str, Ratio]) -> Testimony:
+    """Return a fault where an interval lies outside an expectation, too high or too low, a notice
+    where only the figure itself does, and an objection where there is no figure to compare."""
+    told = Testimony()
     for entry in examination.settings.expectations:
+        if entry.cell != examination.case.cell.id:
+            continue
         ratio = ratios.get(entry.metric)
-        if entry.cell != examination.case.cell.id or ratio is None:
-            continue
-        if entry.low <= ratio.value <= entry.high:
-            continue
-        outside = ratio.high < entry.low or ratio.low > entry.high
-        name = entry.metric.removeprefix("acceptance/")
-        text = (
-            f"{name} is {ratio.value:.3g} (interval {ratio.low:.3g} to {ratio.high:.3g}), expected "
-            f"{entry.low:.3g} to {entry.high:.3g}"
-        )
-        numbers = {
-            "metric": entry.metric,
-            "value": ratio.value,
-            "interval": [ratio.low, ratio.high] if np.isfinite(ratio.error) else None,
-            "expected": [entry.low, entry.high],
-        }
-        severity = Severity.FAULT if outside else Severity.NOTICE
-        told.append(Finding(kind=KIND, severity=severity, text=text, numbers=numbers))
-    return tuple(told)
+        if ratio is None:
+            told += Testimony(objections=(_incomparable(entry),))
+        elif not entry.low <= ratio.value <= entry.high:
+            told += Testimony((_departure(entry, ratio),))
+    return told
+
+
+def _incomparable(entry: Expectation) -> Objection:
+    known = is_acceptance_metric(entry.metric)
+    why = "this cell has no such figure" if known else "no figure has that name"
+    reason = f"{entry.metric} is expected at {entry.low:.3g} to {entry.high:.3g}, but {why}"
+    return Objection(Verdict.INCONCLUSIVE, reason)
+
+
+def _departure(entry: Expectation, ratio: Ratio) -> Finding:
+    outside = ratio.high < entry.low or ratio.low > entry.high
+    name = entry.metric.removeprefix("acceptance/")
+    text = (
+        f"{name} is {ratio.value:.3g} (interval {ratio.low:.3g} to {ratio.high:.3g}), expected "
+        f"{entry.low:.3g} to {entry.high:.3g}"
+    )
+    numbers = {
+        "metric": entry.metric,
+        "value": ratio.value,
+        "interval": [ratio.low, ratio.high] if np.isfinite(ratio.error) else None,
+        "expected": [entry.low, entry.high],
+    }
+    severity = Severity.FAULT if outside else Severity.NOTICE
+    return Finding(kind=KIND, severity=severity, text=text, numbers=numbers)
 
 
 def _counted(case: Case, steps: Steps, counters: Counters) -> tuple[Finding, ...]:

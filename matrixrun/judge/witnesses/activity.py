@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from matrixrun.evidence.verdicts import Finding, Severity, Verdict
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.steps import Counters, Steps, counters_of, steps_of
 from matrixrun.judge.testimony import Objection, Testimony
-from matrixrun.judge.witnesses.acceptance import LENGTH, acceptance_ratios
+from matrixrun.judge.witnesses.acceptance import LENGTH, acceptance_ratios, counted_ratios
 
 
 def examine_activity(examination: Examination) -> Testimony:
@@ -30,23 +32,31 @@ def examine_activity(examination: Examination) -> Testimony:
     if share < least:
         reason = f"{share:.1%} of tokens came from verification steps, fewer than {least:.0%}"
         return _inactive(reason, share) + Testimony(metrics=metrics)
-    return Testimony(metrics=metrics) + _collapsed(examination, steps, share)
+    return Testimony(metrics=metrics) + _collapsed(examination, steps, counters, share)
 
 
-def _collapsed(examination: Examination, steps: Steps, share: float) -> Testimony:
+def _collapsed(
+    examination: Examination, steps: Steps, counters: Counters, share: float
+) -> Testimony:
     """Return INACTIVE when hardly a draft token was accepted, whatever else the figures may be:
     what an engine does after it accepts was not put to the test then, and nothing was gained.
 
-    The bound is on the upper end of the interval. sglang#40144 had 1.06, with the output right.
+    The bound is on the upper end of the interval, and on the figure itself where it is the
+    engine's own count of the whole pass. sglang#40144 had 1.06, with the output right.
     """
     case, least = examination.case, examination.settings.least_acceptance_length
     level = 1.0 - examination.settings.alpha / max(1, case.sweep_cells)
     length = acceptance_ratios(case, steps, level).get(LENGTH)
-    if length is None or not length.high < least:
+    if length is not None:
+        most, source = length.high, f"at most {length.high:.3g}"
+    else:
+        length = counted_ratios(case, steps, counters, level).get(LENGTH)
+        most, source = (math.inf if length is None else length.value), "by the engine's own count"
+    if length is None or not most < least:
         return Testimony()
     reason = (
         f"hardly any draft token was accepted: the mean acceptance length is {length.value:.3g} "
-        f"(at most {length.high:.3g}; {least:.3g} is the least that counts as speculation)"
+        f"({source}; {least:.3g} is the least that counts as speculation)"
     )
     return _inactive(reason, share)
 

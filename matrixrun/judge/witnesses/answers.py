@@ -1,4 +1,5 @@
-"""answers: events that need no statistics, seen in the on arm and never in the off arms."""
+"""answers: events that need no statistics, seen in the on arm and never in the off arms; where an
+off arm shows them too, whether the on arm shows more of them than the control."""
 
 from __future__ import annotations
 
@@ -9,7 +10,10 @@ from matrixrun.judge import patterns
 from matrixrun.judge.case import Answers, Case, Ints
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.patterns import Flags
-from matrixrun.judge.testimony import Testimony
+from matrixrun.judge.statistics import sign_flip_p_value
+from matrixrun.judge.testimony import RateTest, Testimony
+
+RATE_TESTS = 1
 
 
 def examine_answers(examination: Examination) -> Testimony:
@@ -17,7 +21,7 @@ def examine_answers(examination: Examination) -> Testimony:
 
     Failed requests on a live engine, NaN, empty answers, tokens after the end of the turn, stops
     that the target did not prefer, answers cut short, limits missed. Where an off arm shows the
-    same kind it is the baseline's.
+    same kind, one answer is no event: broken answers are then counted against the control's.
     """
     case = examination.case
     arms = (case.on, case.off, case.null)
@@ -35,10 +39,14 @@ def examine_answers(examination: Examination) -> Testimony:
             _stopped_inside(case.null, stops, inner)
             | _stopped_against(examination, case.null, case.null_forks),
         ],
-        "cut-short": [_cut(arm, case.off) for arm in arms],
+        "cut-short": [
+            _cut(case.on, case.off),
+            _cut(case.off, case.null),
+            _cut(case.null, case.off),
+        ],
         "length-limit": [_limit_missed(arm, case.off) for arm in arms],
     }
-    told = Testimony()
+    told, shared = Testimony(), []
     for kind, (on, off, null) in kinds.items():
         slug = kind.replace("-", "_")
         told += Testimony(
@@ -46,6 +54,10 @@ def examine_answers(examination: Examination) -> Testimony:
         )
         if on.any() and not off.any() and not null.any():
             told += Testimony(findings=(_finding(examination, kind, on),))
+        elif on.any():
+            shared.append(kind)
+    if shared:
+        told += _compared(examination, kinds, shared)
     return told + _finish_reasons(case)
 
 
@@ -71,6 +83,41 @@ def _finding(examination: Examination, kind: str, flags: Flags) -> Finding:
         text += f": {first.error.splitlines()[0]}"
     numbers = {"requests": int(places.size), "first": first.request}
     return Finding(kind=kind, severity=Severity.FAULT, text=text, numbers=numbers)
+
+
+def _compared(
+    examination: Examination, kinds: dict[str, list[Flags]], shared: list[str]
+) -> Testimony:
+    """Return the test whether more of the on arm's answers are broken, in whatever way, than the
+    control's; its finding is the kind, of those that the off arms show too, with most excess.
+
+    Signs are flipped over prompts. All kinds count, so that nothing is chosen by the answers.
+    """
+    case = examination.case
+    broken = {
+        arm: np.logical_or.reduce([flags[place] for flags in kinds.values()])
+        for arm, place in (("on", 0), ("null", 2))
+    }
+    p_value = sign_flip_p_value(
+        case.by_prompt(broken["on"].astype(float) - broken["null"].astype(float))
+    )
+    kind = max(shared, key=lambda name: int(kinds[name][0].sum()) - int(kinds[name][2].sum()))
+    counts = [int(flags.sum()) for flags in kinds[kind]]
+    first = case.requests[int(np.flatnonzero(kinds[kind][0])[0])]
+    text = (
+        f"{counts[0]} of {len(case.requests)} requests {TEXTS[kind]}, {counts[2]} of the control's "
+        f"and {counts[1]} of the off arm's (first: {first}; broken in any way: "
+        f"{int(broken['on'].sum())}, the control's {int(broken['null'].sum())}, p = {p_value:.2g})"
+    )
+    numbers = {
+        "requests": counts[0],
+        "off": counts[1],
+        "null": counts[2],
+        "first": first,
+        "p_value": p_value,
+    }
+    finding = Finding(kind=kind, severity=Severity.FAULT, text=text, numbers=numbers)
+    return Testimony(rates=(RateTest(p_value, finding),))
 
 
 def _past(answers: Answers, stops: frozenset[int]) -> Flags:

@@ -11,6 +11,7 @@ from matrixrun.evidence.verdicts import Finding, Severity, Verdict
 from matrixrun.judge import patterns
 from matrixrun.judge.case import Answers, Case
 from matrixrun.judge.examination import Examination
+from matrixrun.judge.steps import counters_of
 from matrixrun.judge.testimony import Objection, Testimony
 
 KIND = "baseline-unsound"
@@ -20,6 +21,8 @@ MOST_CONSTANT = 0.5
 MOST_CYCLING = 0.95
 # Scores that fail now and then leave enough of the off arms valued.
 MOST_UNVALUED = 0.1
+# What engines name their settings of speculation: vLLM `speculative_*`, llama.cpp `speculative`.
+SPECULATIVE = "speculative"
 
 
 def examine_baseline(examination: Examination) -> Testimony:
@@ -27,6 +30,8 @@ def examine_baseline(examination: Examination) -> Testimony:
     case = examination.case
     partial = [_failures(case.off, "off arm"), _failures(case.null, "control")]
     causes = [
+        _speculating(case, "off", "A", "off arm"),
+        _speculating(case, "null", "B", "control"),
         _undefined(case.off, "off arm"),
         _undefined(case.null, "control"),
         _unscorable(case),
@@ -66,6 +71,27 @@ def _unvalued(case: Case, answers: Answers, name: str) -> str | None:
     if unvalued.mean() <= MOST_UNVALUED:
         return None
     return f"{unvalued.mean():.0%} of the {name}'s own answers could not be scored"
+
+
+def _speculating(case: Case, arm: str, role: str, name: str) -> str | None:
+    """Return the cause when an off arm speculates itself: by its steps, the engine's counters or
+    what the engine says of its settings."""
+    answers: Answers = getattr(case, arm)
+    drafted = [int(one.drafted.sum()) for one in answers.observations]
+    if any(drafted):
+        first = answers.observations[int(np.flatnonzero(drafted)[0])].request
+        return f"the {name} speculates: it drafted {sum(drafted)} tokens (first: {first})"
+    counters = counters_of(case, arm, role)
+    counted = counters.draft_tokens or counters.drafts
+    if counted:
+        return f"the {name} speculates: its engine counted {counted:.0f} drafted"
+    outcome = case.observed.evidence.outcomes.get(role)
+    facts = {} if outcome is None else outcome.facts
+    said = {key: facts[key] for key in sorted(facts) if key.startswith(SPECULATIVE) and facts[key]}
+    if not said:
+        return None
+    settings = ", ".join(f"{key}={value}" for key, value in said.items())
+    return f"the {name} speculates: its engine reports {settings}"
 
 
 def _undefined(answers: Answers, name: str) -> str | None:
