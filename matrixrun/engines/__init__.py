@@ -21,7 +21,6 @@ from matrixrun.engines.server import Server
 from matrixrun.engines.surroundings import (
     MASK,
     engine_environment,
-    is_secret,
     is_surely_secret,
     mask,
     mask_argv,
@@ -41,7 +40,6 @@ __all__ = [
     "end_orphans",
     "engine_environment",
     "get",
-    "is_secret",
     "is_surely_secret",
     "kinds",
     "mask",
