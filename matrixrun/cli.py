@@ -68,7 +68,7 @@ def run(  # noqa: PLR0917 (typer passes by name)
     address: Annotated[
         str | None,
         typer.Option(
-            help="A Ray cluster to connect to (`auto`: this machine's) [default: a new local one]."
+            help="A Ray cluster to connect to (`auto`: this machine's); [default: a new local one]."
         ),
     ] = None,
     tracking_uri: TrackingUri = None,
@@ -105,16 +105,16 @@ def plan(
 ) -> None:
     """Show what `run` would do: cells, pairs, launches, and what the plan cannot see."""
     from matrixrun import plan as planning
-    from matrixrun.matrix import expand, load
 
-    matrix = load(file)
-    whole = planning.build(matrix, expand(matrix, file=str(file)))
+    _, whole = planning.plan_file(file)
     made = planning.select(whole, tuple(only or ()))
     if as_json:
         sys.stdout.write(json.dumps(planning.to_json(made), indent=2) + "\n")
     else:
         typer.echo(planning.render_text(made))
-    raise typer.Exit(0 if made.cells else 5)
+    if not made.cells:
+        typer.echo("nothing to run: no cell is left after exclude and constraints", err=True)
+        raise typer.Exit(5)
 
 
 @app.command(epilog=EPILOG)

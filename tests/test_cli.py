@@ -84,6 +84,26 @@ def test_a_mistake_in_the_file_names_file_line_key_and_remedy(tmp_path: Path) ->
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("builtin:tiny-dense", "builtin:tiny-dens", ["small.yaml:3", "did you mean"]),
+        ("builtin:tiny-dense", "./no-such-folder", ["small.yaml:3", "no-such-folder"]),
+        ("kind: vllm", "kind: vlm", ["small.yaml:2", "engines.vllm.kind"]),
+        ("name: small", "name: small\nexpectations: none.yaml", ["small.yaml:2", "none.yaml"]),
+    ],
+)
+def test_what_the_file_names_must_be_there_and_plan_says_so_already(
+    tmp_path: Path, before: str, after: str, said: list[str]
+) -> None:
+    name = write(tmp_path, SMALL.replace("[SPECULATED]", "3").replace(before, after))
+    for command in ("plan", "run"):
+        done = matrixrun(command, name, cwd=tmp_path)
+        assert done.returncode == 4, done.stdout + done.stderr
+        assert all(part in done.stderr for part in (*said, "remedy")), done.stderr
+    assert not (tmp_path / "results").exists()
+
+
 def test_a_grid_of_which_nothing_is_left_is_nothing_to_run(tmp_path: Path) -> None:
     text = SMALL.replace("[SPECULATED]", "3") + 'constraints: ["batch_size > 1"]\n'
     name = write(tmp_path, text)

@@ -128,7 +128,7 @@ class LaunchBody:
         self._outcome = msgspec.structs.replace(
             self._outcome,
             end=LaunchEnd.SERVED,
-            argv=tuple(self._server.argv),
+            argv=engines.mask_argv(self._server.argv),
             env=self._server.shown_env,
             facts=facts,
             ready_seconds=ready,
@@ -146,7 +146,7 @@ class LaunchBody:
 
     def _report(self, doing: str) -> Callable[[str], None]:
         def on_line(line: str) -> None:
-            self._state = (doing, line.strip())
+            self._state = (doing, engines.mask_text(line.strip(), self._secrets(), self._argv()))
 
         return on_line
 
@@ -168,15 +168,25 @@ class LaunchBody:
         if self._server is not None:
             tail = tail or self._server.log_tail(TAIL_LINES)
             self._server.stop()
-        shown = self._server
+        secrets, argv = self._secrets(), self._argv()
         self._outcome = msgspec.structs.replace(
             self._outcome,
             end=end,
-            message=error.message,
-            log_tail=tail,
-            argv=tuple(shown.argv) if shown else self._launch.command.argv,
-            env=shown.shown_env if shown else {},
+            message=engines.mask_text(error.message, secrets, argv),
+            log_tail=engines.mask_text(tail, secrets, argv),
+            argv=engines.mask_argv(argv),
+            env=self._server.shown_env if self._server else {},
         )
+
+    def _secrets(self) -> dict[str, str]:
+        """The environment whose secrets must not be written down, the server's key among them."""
+        env = engines.engine_environment(self._launch.command.env, None)
+        return env if self._server is None else env | {"SERVER_KEY": self._server.key}
+
+    def _argv(self) -> tuple[str, ...]:
+        """The command line as it was started, or as it was planned."""
+        started = self._server.argv if self._server else ()
+        return tuple(started) or self._launch.command.argv
 
     def run(self, pass_: Pass) -> PassAnswer | LaunchOutcome:
         """Send one pass; returns its answer, or the launch's outcome when the engine died in it."""
@@ -196,7 +206,8 @@ class LaunchBody:
         """Stop the engine; returns the outcome and the end of its log (at most 4 MB)."""
         if self._server is not None:
             self._server.stop()
-        log = self._log.read_bytes()[-LOG_BYTES:] if self._log.exists() else b""
+        log = self._log.read_bytes() if self._log.exists() else b""
+        log = engines.mask_log(log, self._secrets(), self._argv())[-LOG_BYTES:]
         shutil.rmtree(self._folder, ignore_errors=True)
         self._state = ("stopped", "")
         return self._outcome, log

@@ -19,7 +19,7 @@ from matrixrun.fanout.refusals import refused_evidence
 from matrixrun.fanout.staging import stage
 from matrixrun.fanout.sweep import Sweep
 from matrixrun.judge import exit_code, settings_for
-from matrixrun.matrix import Matrix, expand, load
+from matrixrun.matrix import Matrix
 from matrixrun.plan import Plan
 from matrixrun.record import (
     Display,
@@ -59,8 +59,7 @@ def run_matrix(file: Path, options: RunOptions, report: Report) -> int:
         UserError: the file, the options or the results folder are not usable.
         StoreError: the results folder cannot be written.
     """
-    matrix = load(file)
-    whole = planning.build(matrix, expand(matrix, file=str(file)))
+    matrix, whole = planning.plan_file(file)
     plan = planning.select(whole, options.only)
     with choose(quiet=options.quiet) as display:
         if not plan.cells:

@@ -7,6 +7,7 @@ order      next_launches: what may start now
 cost       seconds, roughly
 power      notes on what the number of requests cannot see
 build      build: Matrix and Expansion to a Plan
+checks     plan_file: a matrix file to a Plan; what it names must be there
 selection  select: a part of a plan (`--only`)
 secrets    mask: a command that may be shown
 render     render_text, to_json
@@ -14,6 +15,7 @@ render     render_text, to_json
 
 from matrixrun.plan.arms import batch_size
 from matrixrun.plan.build import build
+from matrixrun.plan.checks import plan_file
 from matrixrun.plan.order import fits, next_launches, unfit
 from matrixrun.plan.render import render_text, to_json
 from matrixrun.plan.secrets import mask
@@ -30,6 +32,7 @@ __all__ = [
     "fits",
     "mask",
     "next_launches",
+    "plan_file",
     "render_text",
     "select",
     "to_json",

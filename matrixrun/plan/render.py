@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from matrixrun.evidence.launches import ArmConfig, Command, Launch, Role
+from matrixrun.engines import mask_values
+from matrixrun.evidence.launches import ArmConfig, Command, Launch, Recipe, Role
 from matrixrun.plan.secrets import mask
 from matrixrun.plan.types import Plan
 
@@ -43,13 +44,25 @@ def _launch_json(launch: Launch) -> dict[str, Any]:
         "command": _typed(shown, launch.config),
         "argv": list(shown.argv),
         "env": dict(shown.env),
-        "recipe": msgspec.to_builtins(launch.config.recipe),
+        "recipe": _recipe_json(launch.config.recipe),
         "target": msgspec.to_builtins(launch.config.target),
         "draft": msgspec.to_builtins(launch.config.draft),
         "limits": msgspec.to_builtins(launch.config.limits),
         "gang": msgspec.to_builtins(launch.gang),
         "seconds": launch.seconds,
     }
+
+
+def _recipe_json(recipe: Recipe) -> dict[str, Any]:
+    """Return a recipe as plain values; credentials within addresses are masked."""
+    plain: dict[str, Any] = msgspec.to_builtins(recipe)
+    return {key: _masked(value) for key, value in plain.items()}
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_masked(entry) for entry in value]
+    return mask_values(value, ()) if isinstance(value, str) else value
 
 
 def command_line(launch: Launch) -> str:

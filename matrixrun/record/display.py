@@ -262,6 +262,7 @@ class LiveDisplay(QuietDisplay):
     def launch(self, launch: str, state: str, *, detail: str = "") -> None:
         """A row while it works, a line above the table when it ends in trouble."""
         began = self._launches.get(launch, ("", "", time.monotonic()))[2]
+        self._progress = ""
         if state in ENDED:
             self._launches.pop(launch, None)
             self._ended += 1
@@ -314,7 +315,7 @@ class LiveDisplay(QuietDisplay):
     def _status(self) -> Text:
         done = len(self._results)
         total = f"/{self._head.cells}" if self._head else ""
-        words = [f"{done}{total} cells", f"{self._ended} launches ended"]
+        words = [f"{done}{total} cells", f"{_many(self._ended, 'launch', 'launches')} ended"]
         words += [f"{n} {verdict}" for verdict, n in self._tally().items()]
         words.append(duration(time.monotonic() - self._began))
         return Text(" · ".join(words), style="bold", no_wrap=True, overflow="ellipsis")

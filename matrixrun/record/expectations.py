@@ -34,8 +34,13 @@ def read_expectations(path: str | Path) -> tuple[Expectation, ...]:
     file = Path(path)
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"expectations: cannot read {file}: {error}", remedy=FORM) from error
+    except OSError as error:
+        raise UserError(
+            f"expectations: cannot read {file}: {error.strerror}",
+            remedy="correct the path under `expectations:`",
+        ) from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"expectations: {file} is no YAML: {error}", remedy=FORM) from error
     if not isinstance(content, dict):
         raise UserError(f"expectations: {file} is not a mapping", remedy=FORM)
     cells = content

@@ -69,7 +69,16 @@ class Store:
             raise UserError(
                 f"{root} holds a sweep already", remedy="resume it, or choose another --results"
             )
-        if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        if root.exists() and not root.is_dir():
+            raise UserError(f"{root} is a file", remedy="name a new folder with --results")
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"cannot make the results folder {root}: {error.strerror}",
+                remedy="choose another --results",
+            ) from error
+        if any(root.iterdir()):
             raise UserError(
                 f"{root} is not empty and not the results folder of a sweep",
                 remedy="choose an empty or new folder with --results",
@@ -94,13 +103,13 @@ class Store:
         """Hold the folder as its only writer; it is free again when the process ends in any way.
 
         Raises:
-            StoreError: another process is writing.
+            UserError: another process is writing.
         """
         lock = filelock.FileLock(self.root / ".lock", blocking=False)
         try:
             lock.acquire()
         except filelock.Timeout as error:
-            raise StoreError(
+            raise UserError(
                 f"another process is writing to {self.root}",
                 remedy="wait until it has ended, or choose another --results",
             ) from error

