@@ -228,7 +228,7 @@ def test_a_sweep_is_not_begun_twice(store: Store) -> None:
 
 def test_only_one_process_writes(store: Store) -> None:
     with store.writing():
-        with pytest.raises(StoreError, match="another process"), Store.open(store.root).writing():
+        with pytest.raises(UserError, match="another process"), Store.open(store.root).writing():
             pass
         store.write_result(make_result(make_cell()))
     with Store.open(store.root).writing():
