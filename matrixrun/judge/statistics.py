@@ -12,33 +12,43 @@ from scipy import optimize, special, stats
 
 Floats = NDArray[np.float64]
 
-# 2^16 sign patterns cost a millisecond; beyond that the saddlepoint is within a few per cent.
-EXACT_SIGN_FLIPS = 16
+# So many sums cost a millisecond; where there are more, the saddlepoint is within a few per cent.
+MOST_COUNTED = 1 << 17
 
 
 def sign_flip_p_value(differences: Floats) -> float:
     """Return P(sum of randomly signed differences >= their sum): one-sided, for an excess.
 
-    `differences` [n] are paired, one for each prompt; zeros carry no contrast and drop out. Exact
-    enumeration up to 16 of them, beyond that the saddlepoint approximation for randomisation
-    tests (Robinson 1982, J. R. Statist. Soc. B 44; tail formula of Lugannani and Rice 1980),
-    never below the smallest attainable 2^-n. Sums at or below 0 give an upper bound beyond 16.
+    `differences` [n] are paired, one for each prompt; zeros carry no contrast and drop out. The
+    sign vectors that reach the sum are counted where there are few: always up to 16 differences,
+    and beyond that wherever the p-value is small. Else the saddlepoint approximation for
+    randomisation tests (Robinson 1982, J. R. Statist. Soc. B 44; tail formula of Lugannani and
+    Rice 1980), never below the smallest attainable 2^-n; sums at or below 0 give 1 there.
     """
     finite = differences[np.isfinite(differences) & (differences != 0)].astype(np.float64)
     if finite.size == 0:
         return 1.0
     scaled = np.sort(finite / np.abs(finite).max())
-    if scaled.size <= EXACT_SIGN_FLIPS:
-        return _enumerated(scaled)
-    return _saddlepoint(scaled)
+    counted = _counted(scaled)
+    return _saddlepoint(scaled) if counted is None else counted
 
 
-def _enumerated(differences: Floats) -> float:
+def _counted(differences: Floats) -> float | None:
+    """Return the exact p-value, or None where too many sign vectors would have to be counted.
+
+    A sign vector reaches the sum when what it turns negative adds up to no more than what is
+    negative already, so subsets of the sizes are counted, smallest sizes first.
+    """
+    sizes = np.sort(np.abs(differences))
+    most = float(sizes.sum() - differences.sum()) / 2.0
+    slack = 1e-9 * float(sizes.sum())
     sums = np.zeros(1)
-    for difference in differences:
-        sums = np.concatenate([sums + difference, sums - difference])
-    slack = 1e-9 * float(np.abs(differences).sum())
-    return float(np.mean(sums >= float(differences.sum()) - slack))
+    for size in sizes:
+        added = sums + size
+        sums = np.concatenate([sums, added[added <= most + slack]])
+        if sums.size > MOST_COUNTED:
+            return None
+    return float(sums.size * 0.5**sizes.size)
 
 
 def _saddlepoint(differences: Floats) -> float:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy import stats
@@ -60,7 +60,7 @@ def test_the_saddlepoint_agrees_with_the_enumeration(seed, monkeypatch):
     random = np.random.default_rng(seed)
     differences = random.exponential(size=16) * random.choice([1, 1, 1, -1], 16)
     exact = statistics.sign_flip_p_value(differences)
-    monkeypatch.setattr(statistics, "EXACT_SIGN_FLIPS", 0)
+    monkeypatch.setattr(statistics, "MOST_COUNTED", 0)
     near = statistics.sign_flip_p_value(differences)
     assert near == pytest.approx(exact, rel=0.15) or differences.sum() <= 0
 
@@ -80,6 +80,17 @@ def test_sign_flip_p_values_are_valid_under_the_null():
         assert stats.binom.sf(count - 1, p_values.size, level) > 1e-3
 
 
+def test_a_small_p_value_is_exact_however_many_prompts_there_are():
+    """One small difference against sixteen large ones: its sign alone may be turned."""
+    against = np.array([-0.0625, *[1.0] * 16])
+    assert statistics.sign_flip_p_value(against) == 2 * 0.5**17
+    assert statistics.sign_flip_p_value(np.ones(40)) == 0.5**40
+    # Of 40 equal ones two are negative: so are at most two of a vector that reaches the sum.
+    two = np.array([-1.0, -1.0, *[1.0] * 38])
+    assert statistics.sign_flip_p_value(two) == pytest.approx((1 + 40 + 780) * 0.5**40)
+
+
+@example(np.array([-0.0625, *[1.0] * 16]), 2.0)
 @given(arrays.arrays(np.float64, st.integers(1, 30), elements=st.floats(-5, 5)), st.floats(0.1, 5))
 def test_a_larger_excess_never_has_a_larger_p_value(differences, more):
     larger = differences + more * (differences > 0)
