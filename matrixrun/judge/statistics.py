@@ -14,6 +14,9 @@ Floats = NDArray[np.float64]
 
 # So many sums cost a millisecond; where there are more, the saddlepoint is within a few per cent.
 MOST_COUNTED = 1 << 17
+ALWAYS_COUNTED = 16
+# Beside the largest difference, a smaller one than this is lost in the rounding of their sum.
+NEGLIGIBLE = 1e-9
 
 
 def sign_flip_p_value(differences: Floats) -> float:
@@ -23,12 +26,15 @@ def sign_flip_p_value(differences: Floats) -> float:
     sign vectors that reach the sum are counted where there are few: always up to 16 differences,
     and beyond that wherever the p-value is small. Else the saddlepoint approximation for
     randomisation tests (Robinson 1982, J. R. Statist. Soc. B 44; tail formula of Lugannani and
-    Rice 1980), never below the smallest attainable 2^-n; sums at or below 0 give 1 there.
+    Rice 1980), never below the smallest attainable 2^-n. Beyond 16, sums at or below 0 give 1.
     """
     finite = differences[np.isfinite(differences) & (differences != 0)].astype(np.float64)
     if finite.size == 0:
         return 1.0
     scaled = np.sort(finite / np.abs(finite).max())
+    scaled = scaled[np.abs(scaled) > NEGLIGIBLE]
+    if scaled.size > ALWAYS_COUNTED and scaled.sum() <= 0.0:
+        return 1.0
     counted = _counted(scaled)
     return _saddlepoint(scaled) if counted is None else counted
 
@@ -54,8 +60,6 @@ def _counted(differences: Floats) -> float | None:
 def _saddlepoint(differences: Floats) -> float:
     total, largest = float(differences.sum()), float(np.abs(differences).sum())
     smallest = 0.5**differences.size
-    if total <= 0.0:
-        return 1.0
     if total >= largest * (1.0 - 1e-9):
         return smallest
 
@@ -74,7 +78,8 @@ def _saddlepoint(differences: Floats) -> float:
     if root < 1e-3 or scale < 1e-3:
         return float(stats.norm.sf(total / math.sqrt(float((differences**2).sum()))))
     tail = stats.norm.sf(root) + stats.norm.pdf(root) * (1.0 / scale - 1.0 / root)
-    return float(min(1.0, max(smallest, tail)))
+    # By symmetry no positive sum is reached by more than half of the sign vectors.
+    return float(min(0.5, max(smallest, tail)))
 
 
 def paired_excess_p_value(more: int, fewer: int) -> float:

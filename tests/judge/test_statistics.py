@@ -91,6 +91,7 @@ def test_a_small_p_value_is_exact_however_many_prompts_there_are():
 
 
 @example(np.array([-0.0625, *[1.0] * 16]), 2.0)
+@example(np.array([-3.6e-17, 1.0, *[7.3e-141] * 17]), 1.0)
 @given(arrays.arrays(np.float64, st.integers(1, 30), elements=st.floats(-5, 5)), st.floats(0.1, 5))
 def test_a_larger_excess_never_has_a_larger_p_value(differences, more):
     larger = differences + more * (differences > 0)
