@@ -334,3 +334,28 @@ def test_facts_are_flat_and_survive_a_closed_server_info() -> None:
     assert facts["speculative_method"] == "ngram"
     assert facts["torch_version"] == "2.13.0+cpu"
     assert "other" not in facts
+
+
+def test_no_request_rides_on_a_connection_that_the_server_may_be_closing():
+    connections = 0
+
+    async def keep_alive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        while await reader.readline():
+            while (await reader.readline()).strip():
+                pass
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            await writer.drain()
+        writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(keep_alive, "127.0.0.1", 0)
+        client = _client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        for _ in range(3):
+            assert await client.healthy()
+        await client.aclose()
+        server.close()
+
+    asyncio.run(run())
+    assert connections == 3

@@ -27,6 +27,8 @@ class ServerTokenizer:
             base_url=base_url,
             headers={"Authorization": f"Bearer {api_key}"},
             timeout=TIMEOUT,
+            # The server drops an idle connection after 5 s, and a request on it then is lost.
+            limits=httpx.Limits(keepalive_expiry=2.0),
             transport=transport,
             trust_env=False,
         )

@@ -48,7 +48,9 @@ class VLLMClient:
             base_url=base_url,
             headers={"Authorization": f"Bearer {api_key}"},
             timeout=httpx.Timeout(CONTROL_TIMEOUT),
-            limits=httpx.Limits(max_connections=None),
+            # Each request has a connection of its own: the server drops an idle one after 5 s, and
+            # a request that crosses with that is lost, which looks like a fault of the engine.
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
             transport=transport,
             trust_env=False,  # a proxy has no business between us and a server of our own
         )
