@@ -10,7 +10,7 @@ import socket
 import time
 from pathlib import Path
 
-from matrixrun.engines import containers
+from matrixrun.engines import containers, tracebacks
 from matrixrun.engines.environments import Environment
 from matrixrun.engines.processes import Held, end_orphans
 from matrixrun.engines.protocol import Client, Engine
@@ -125,6 +125,11 @@ class Server:
         except OSError:
             return ""
         return mask_text("\n".join(text.splitlines()[-lines:]), self._env)
+
+    def root_cause(self) -> str | None:
+        """The exception that ended the engine, as its log tells it; None where it tells none."""
+        cause = tracebacks.root_cause(self._whole_log())
+        return None if cause is None else mask_text(cause, self._env)
 
     def __enter__(self) -> Server:
         self.start()

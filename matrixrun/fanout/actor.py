@@ -165,14 +165,17 @@ class LaunchBody:
 
     def _fail(self, end: LaunchEnd, error: MatrixrunError, tail: str) -> None:
         self._state = (str(end), "")
+        message = error.message
         if self._server is not None:
             tail = tail or self._server.log_tail(TAIL_LINES)
             self._server.stop()
+            cause = self._server.root_cause() if end is LaunchEnd.DIED else None
+            message += f": {cause}" if cause and cause not in message else ""
         secrets, argv = self._secrets(), self._argv()
         self._outcome = msgspec.structs.replace(
             self._outcome,
             end=end,
-            message=engines.mask_text(error.message, secrets, argv),
+            message=engines.mask_text(message, secrets, argv),
             log_tail=engines.mask_text(tail, secrets, argv),
             argv=engines.mask_argv(argv),
             env=self._server.shown_env if self._server else {},

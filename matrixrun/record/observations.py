@@ -21,6 +21,7 @@ from matrixrun.evidence.requests import Evaluation, Observation, Score
 FORMAT = "1"
 
 _INT_LISTS = ("token_ids", "accepted", "drafted", "sent")
+_LATER = frozenset({"sent"})  # columns that sweeps of earlier versions do not have
 _STRINGS = ("request", "prompt", "category", "finish_reason", "text", "error")
 _COUNTS = ("prompt_tokens", "cached_tokens")
 _TIMES = ("started", "first_token", "finished")
@@ -54,7 +55,8 @@ def decode_observations(data: bytes) -> list[Observation]:
     table = _from_bytes(data, "observations")
     widths = table["top_k"].to_pylist()
     scalars = {n: table[n].to_pylist() for n in _STRINGS + _COUNTS + _TIMES}
-    lists = {n: _rows(table[n]) for n in (*_INT_LISTS, "logprobs")}
+    known = [n for n in _INT_LISTS if n not in _LATER or n in table.column_names]
+    lists = {n: _rows(table[n]) for n in (*known, "logprobs")}
     tables = {n: _row_tables(table[n], widths) for n in ("top_ids", "top_logprobs")}
     columns: dict[str, Sequence[Any]] = {**scalars, **lists, **tables}
     names = list(columns)
