@@ -14,7 +14,7 @@ from matrixrun.evidence.launches import ArmConfig
 _THRESHOLDS = ("speculative-accept-threshold-single", "speculative-accept-threshold-acc")
 _SIMULATED = "SGLANG_SIMULATE_ACC_LEN"
 
-_TAG = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?(?P<process>[^\]]*)\] ?")
+_LOGGED = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\]")
 _USAGE = re.compile(r"^\S*(?:launch_server|sglang|serve|-c)\S*: error: (?P<words>.+)$")
 _TYPES = frozenset({"ValueError", "NotImplementedError", "ImportError"})
 _LOADING = re.compile(r"/model_loader/|/models/|/weight_utils\.py$|/hf_transformers_utils\.py$")
@@ -86,19 +86,22 @@ def recognise(log: str) -> str | None:
     code raised on purpose. The first exception of a log is the cause, those after it pass it on.
     Crashes, lack of memory and checkpoints that cannot be read are none.
     """
-    lines = [_split(line) for line in log.splitlines()]
-    for _, line in lines:
+    lines = log.splitlines()
+    for line in lines:
         usage = _USAGE.search(line)
         if usage:
             return None if _only_ours(usage["words"]) else usage["words"]
-    for exception in tracebacks.raised(lines):
+    for exception in tracebacks.raised(("", _bare(line)) for line in lines):
         return exception.message if _on_purpose(exception) else None
     return None
 
 
-def _split(line: str) -> tuple[str, str]:
-    tagged = _TAG.match(line)
-    return ("", line) if tagged is None else (tagged["process"].strip(), line[tagged.end() :])
+def _bare(line: str) -> str:
+    """A line as part of a traceback: a process logs its exception behind words of its own, and what
+    else is logged meanwhile belongs to none."""
+    if line.endswith(tracebacks.START):
+        return tracebacks.START
+    return "" if _LOGGED.match(line) else line
 
 
 def _only_ours(words: str) -> bool:
