@@ -95,7 +95,8 @@ class Connection:
         self, path: str, body: dict[str, Any], *, headers: dict[str, str] | None = None
     ) -> AsyncGenerator[str, None]:
         """The lines of a streamed answer; raises as `complete` does, but bound it yourself (a
-        stream may trickle for ever) and close it when you leave it before its end."""
+        stream may trickle for ever) and close it when you leave it before its end. Only a line
+        feed ends a line: text may hold other characters that httpx takes for ends of lines."""
         timeout = httpx.Timeout(None, connect=CONTROL_TIMEOUT)
         try:
             async with self._http.stream(
@@ -104,8 +105,13 @@ class Connection:
                 if not answer.is_success:
                     await answer.aread()
                     await self._refused(answer)
-                async for line in answer.aiter_lines():
-                    yield line
+                rest = b""
+                async for data in answer.aiter_bytes():
+                    *whole, rest = (rest + data).split(b"\n")
+                    for line in whole:
+                        yield line.decode(errors="replace").rstrip("\r")
+                if rest:
+                    yield rest.decode(errors="replace")
         except httpx.HTTPError as error:
             raise await self._broken(error) from error
 

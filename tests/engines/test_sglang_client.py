@@ -107,6 +107,13 @@ def test_an_answer_of_the_off_arm() -> None:
     assert seen.drafted.size == 0
 
 
+@pytest.mark.parametrize("odd", ["\u2028", "\x85", "\u2029"])
+def test_a_text_may_hold_what_python_takes_for_the_end_of_a_line(odd: str) -> None:
+    whole = part([11], 1, finish="stop") | {"text": f"a{odd}b"}
+    seen = generate(Reply(body=f"data: {json.dumps(whole, ensure_ascii=False)}\n\n"))
+    assert (seen.error, seen.text) == (None, f"a{odd}b")
+
+
 def test_steps_are_in_the_order_of_the_stream_and_the_last_one_is_counted_whole() -> None:
     seen = generate(Reply(body=ON), CHAIN)
     assert seen.accepted.tolist() == [2, 0, 3]
