@@ -10,7 +10,10 @@ guard          standalone script: a command that ends with its owner
 processes      Held: a command under the guard; orphans, end_orphans
 server         Server: one running engine
 traffic        run_pass: requests in flight
+http           Connection: HTTP to one server, under every client
 vllm           kind `vllm`
+sglang         kind `sglang`
+llamacpp       kind `llamacpp`
 """
 
 from matrixrun.engines.environments import Environment, prepare

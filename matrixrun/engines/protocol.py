@@ -93,7 +93,7 @@ class Engine(Protocol):
 
     @property
     def default_recipe(self) -> Recipe:
-        """The environment that runs on CPU when a matrix names none."""
+        """The environment when a matrix names none; on CPU wherever packages allow it."""
         ...
 
     @property

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-_START = "Traceback (most recent call last):"
+START = "Traceback (most recent call last):"
 _FRAME = re.compile(r'  File "(?P<path>[^"]+)", line \d+')
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<words>.*))?$")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
@@ -42,7 +42,7 @@ class _Reader:
     position: int = 0
 
     def take(self, position: int, line: str) -> None:
-        if line.strip() == _START:
+        if line.strip() == START:
             if not self.open and not self.more:
                 self.flush()
             self.open, self.more, self.path, self.source = True, False, "", ""

@@ -96,10 +96,11 @@ class Observation:
     token_ids [n] int32; logprobs [n] float32 of the emitted tokens (natural log, NaN where the
     engine gave none); top_ids [n, k] int32 and top_logprobs [n, k] float32, best first, padded with
     -1 and NaN; accepted [s] and drafted [s] int32, draft tokens accepted and proposed in each
-    verification step, in order; empty where the engine gives no per-step data. sent [m] int32 is
-    the prompt as it was sent, where it is not the workload's prompt of that name. Times are seconds
-    since the pass began; `first_token` is NaN when unknown. `error` holds the engine's words when
-    the request failed (then n may be 0).
+    verification step, in order unless `steps_ordered` is False (an engine that only counts how many
+    steps accepted how many; none of them is cut by the output limit then); empty where the engine
+    gives no per-step data. sent [m] int32 is the prompt as it was sent, where it is not the
+    workload's prompt of that name. Times are seconds since the pass began; `first_token` is NaN
+    when unknown. `error` holds the engine's words when the request failed (then n may be 0).
     """
 
     request: str
@@ -112,6 +113,7 @@ class Observation:
     accepted: IntArray = field(default_factory=_ints)
     drafted: IntArray = field(default_factory=_ints)
     sent: IntArray = field(default_factory=_ints)
+    steps_ordered: bool = True
     prompt_tokens: int = 0
     cached_tokens: int | None = None
     finish_reason: str | None = None

@@ -52,6 +52,22 @@ def test_the_last_step_of_a_request_counts_for_nothing():
     assert changed_last.coverage == result_of(CELL).coverage
 
 
+def test_steps_without_an_order_count_all_of_them_whatever_order_they_come_in():
+    def unordered(turned: bool):
+        return tuple(
+            replace(one, accepted=one.accepted[::-1] if turned else one.accepted,
+                    steps_ordered=False)
+            for one in CELL.on
+        )  # fmt: skip
+
+    accepted = np.concatenate([one.accepted for one in CELL.on])
+    for turned in (False, True):
+        result = result_of(replace(CELL, on=unordered(turned)))
+        assert result.metrics[LENGTH] == pytest.approx(1 + accepted.mean())
+        assert result.coverage["steps.verified"] == accepted.size
+        assert "counters" not in {finding.kind for finding in result.findings}
+
+
 def test_steps_with_a_shorter_draft_do_not_lower_the_rate():
     accepted, drafted = (
         lambda one: np.insert(one.accepted, 0, 0),

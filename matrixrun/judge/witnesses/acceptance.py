@@ -158,7 +158,7 @@ def _departure(entry: Expectation, ratio: Ratio) -> Finding:
 def _counted(case: Case, steps: Steps, counters: Counters) -> tuple[Finding, ...]:
     """Return notices where per-step data fit neither the tokens emitted nor the counters."""
     told = []
-    early = ~steps.last
+    early = ~steps.last & steps.ordered
     least = np.bincount(
         steps.owner[early], weights=steps.accepted[early] + 1, minlength=len(case.requests)
     )
