@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.requests import ScoreRequest
 from matrixrun.evidence.verdicts import CellResult, Finding, Verdict, Want
@@ -45,7 +47,7 @@ def judge_sweep(
     results, wants = [], []
     for one, testimony in zip(heard, told, strict=True):
         noticed = testimony + Testimony(findings=notices.get(one.cell.id, ()))
-        results.append(assemble(one.cell, noticed, settings))
+        results.append(assemble(one.cell, noticed, one.settings))
         scores = _once(testimony.wants)
         if scores and not final:
             wants.append(Want(cell=one.cell.id, scores=scores))
@@ -58,6 +60,7 @@ class _Heard:
 
     cell: Cell
     told: Testimony
+    settings: JudgeSettings
     length: Ratio | None = None
 
 
@@ -65,16 +68,18 @@ def _hear(observed: CellObservations, settings: JudgeSettings, sweep_cells: int)
     """Return all testimony on one cell; its observations are not needed afterwards."""
     told = examine_outcomes(observed.evidence)
     if told.objections:
-        return _Heard(observed.cell, told)
+        return _Heard(observed.cell, told, settings)
+    if "B" not in observed.evidence.outcomes:  # an attached pair in a sweep that has launches B
+        settings = msgspec.structs.replace(settings, control="within-launch")
     case = build_case(observed, settings, sweep_cells)
     if not case.requests:
         reason = "no request was answered by the on arm, the off arm and a control"
         objection = Objection(Verdict.INCONCLUSIVE, reason)
-        return _Heard(observed.cell, Testimony(objections=(objection,)))
+        return _Heard(observed.cell, Testimony(objections=(objection,)), settings)
     examination = examine(case)
     for witness in WITNESSES:
         told += witness.examine(examination)
-    return _Heard(observed.cell, told, _acceptance_length(case))
+    return _Heard(observed.cell, told, settings, _acceptance_length(case))
 
 
 def _acceptance_length(case: Case) -> Ratio | None:

@@ -52,7 +52,9 @@ class LlamaCppClient:
         *,
         request_timeout: float,
         transport: httpx.AsyncBaseTransport | None = None,
+        ours: bool = True,
     ) -> None:
+        self._ours, self._erasable = ours, True
         self._request_timeout = request_timeout
         self._salt: str | None = None
         self._erasing = asyncio.Lock()
@@ -78,11 +80,13 @@ class LlamaCppClient:
     async def facts(self) -> dict[str, Any]:
         """See Client.facts."""
         parts = [await self._report(path) for path in ("/props", "/slots", "/v1/models")]
-        return reports.facts(*parts)
+        found = reports.facts(*parts)
+        return found if self._erasable else {**found, "slots_erasable": False}
 
     async def counters(self) -> dict[str, float]:
         """See Client.counters."""
-        return reports.counters((await self._control("GET", "/metrics")).text)
+        answer = await self._control("GET", "/metrics")
+        return reports.counters(answer.text) if answer.is_success else {}
 
     async def reset_prefix_cache(self) -> None:
         """See Client.reset_prefix_cache; raises EngineDied unless the server says it did."""
@@ -106,6 +110,7 @@ class LlamaCppClient:
         try:
             body = _body(request.token_ids, request.sampling, request.max_tokens)
             body |= {"n_probs": logprobs} if logprobs > 0 else {}
+            body |= {} if self._erasable else {"cache_prompt": False}
             emission = Emission()
             async with asyncio.timeout(self._request_timeout):
                 async for chunk in self._stream(body):
@@ -113,7 +118,7 @@ class LlamaCppClient:
                 seconds = time.monotonic() - began
                 if emission.missing():
                     await self._fill(emission, body)
-                if await self._speculates():
+                if emission.sums[0] > 0 or await self._speculates():
                     emission.withhold_logprobs()
             return emission.observation(request, logprobs=logprobs, seconds=seconds)
         except TimeoutError:
@@ -188,9 +193,15 @@ class LlamaCppClient:
 
     async def _enter(self, salt: str) -> None:
         async with self._erasing:
-            if salt != self._salt:
+            if salt == self._salt:
+                return
+            try:
                 await self.reset_prefix_cache()
-                self._salt = salt
+            except EngineDied:
+                if self._ours or not await self.healthy():
+                    raise
+                self._erasable = False  # each answer is computed anew then
+            self._salt = salt
 
     async def _fill(self, emission: Emission, body: dict[str, Any]) -> None:
         """Fetch the ids that a stream leaves out: only an answer in one piece holds them all."""

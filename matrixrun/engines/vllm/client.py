@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from typing import Any
@@ -41,7 +42,9 @@ class VLLMClient:
         *,
         request_timeout: float,
         transport: httpx.AsyncBaseTransport | None = None,
+        model: str = MODEL_NAME,
     ) -> None:
+        self._model = model
         self._request_timeout = request_timeout
         self._block_size: int | None = None
         self._http = httpx.AsyncClient(
@@ -64,13 +67,14 @@ class VLLMClient:
 
     async def facts(self) -> dict[str, Any]:
         """See Client.facts."""
-        version = (await self._control("GET", "/version")).json()
+        version = _parsed(await self._control("GET", "/version"))
         info = await self._control("GET", "/server_info", params={"config_format": "json"})
-        return reports.facts(version, info.json() if info.is_success else None)
+        return reports.facts(version or {}, _parsed(info))
 
     async def counters(self) -> dict[str, float]:
         """See Client.counters."""
-        return reports.counters((await self._control("GET", "/metrics")).text)
+        answer = await self._control("GET", "/metrics")
+        return reports.counters(answer.text) if answer.is_success else {}
 
     async def reset_prefix_cache(self) -> None:
         """See Client.reset_prefix_cache; raises EngineDied unless the server says it did."""
@@ -195,7 +199,9 @@ class VLLMClient:
         """The parsed answer; Failed with the engine's words, EngineDied when it is gone."""
         timeout = httpx.Timeout(self._request_timeout, connect=CONTROL_TIMEOUT)
         try:
-            answer = await self._http.post(COMPLETIONS, json=body, timeout=timeout)
+            answer = await self._http.post(
+                COMPLETIONS, json={"model": self._model, **body}, timeout=timeout
+            )
         except httpx.ReadTimeout:
             raise Failed(f"timeout: no answer within {self._request_timeout:g} s") from None
         except httpx.HTTPError as error:
@@ -220,7 +226,6 @@ def _body(
 ) -> dict[str, Any]:
     """A request with every sampling field in it: what is left out, vLLM may take elsewhere."""
     body: dict[str, Any] = {
-        "model": MODEL_NAME,
         "prompt": list(token_ids),
         "max_tokens": max_tokens,
         "n": 1,
@@ -269,6 +274,13 @@ def _score(score: ScoreRequest, values: list[Valuation], *, rows: int) -> Score:
         rows=rows,
         bounded=any(value.bounded for value in values),
     )
+
+
+def _parsed(answer: httpx.Response) -> Any:
+    """What a server says of itself; None where it says nothing there, or a gateway answers."""
+    with contextlib.suppress(ValueError):
+        return answer.json() if answer.is_success else None
+    return None
 
 
 def _quote(answer: httpx.Response) -> str:
