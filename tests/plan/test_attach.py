@@ -153,6 +153,7 @@ def plan_of(made: Matrix) -> Any:
 
 
 def workload() -> Any:
-    from matrixrun.workloads import Prompt, workload_of
+    from matrixrun.workloads import Prompt
+    from matrixrun.workloads.prompts import workload_of
 
     return workload_of((Prompt(id="p", category="decided", token_ids=(1, 2)),))
