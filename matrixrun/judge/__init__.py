@@ -10,6 +10,7 @@ examination  a case with its ceiling and suspicions: what a witness is given
 testimony    what a witness returns
 witnesses/   one file a witness
 invariance   acceptance over batch size, caching and topology
+agreement    acceptance of the same target and draft over engines and versions
 patterns     loops, empty answers, stop tokens
 steps        verification steps, and the engine's counters of them
 power        how many requests show which fault

@@ -10,16 +10,17 @@ import msgspec
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.requests import ScoreRequest
 from matrixrun.evidence.verdicts import CellResult, Finding, Verdict, Want
-from matrixrun.judge.case import Case, CellObservations, build_case
+from matrixrun.judge.agreement import Drafting, engine_notices
+from matrixrun.judge.case import CellObservations, build_case
 from matrixrun.judge.examination import examine
 from matrixrun.judge.invariance import acceptance_notices
 from matrixrun.judge.settings import JudgeSettings
 from matrixrun.judge.statistics import Ratio, holm
-from matrixrun.judge.steps import steps_of
+from matrixrun.judge.steps import counters_of, steps_of
 from matrixrun.judge.testimony import Objection, Testimony
 from matrixrun.judge.verdict import assemble
 from matrixrun.judge.witnesses import RATE_TESTS, WITNESSES, examine_outcomes
-from matrixrun.judge.witnesses.acceptance import LENGTH, acceptance_ratios
+from matrixrun.judge.witnesses.acceptance import LENGTH, acceptance_ratios, counted_ratios
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,11 @@ def judge_sweep(
     told = _stand([one.told for one in heard], settings.alpha)
     lengths = {one.cell.id: one.length for one in heard if one.length is not None}
     notices = acceptance_notices([one.cell for one in heard], lengths)
+    engines = engine_notices([one.drafting for one in heard if one.drafting is not None])
     results, wants = [], []
     for one, testimony in zip(heard, told, strict=True):
-        noticed = testimony + Testimony(findings=notices.get(one.cell.id, ()))
+        name = one.cell.id
+        noticed = testimony + Testimony(findings=notices.get(name, ()) + engines.get(name, ()))
         results.append(assemble(one.cell, noticed, one.settings))
         scores = _once(testimony.wants)
         if scores and not final:
@@ -56,12 +59,14 @@ def judge_sweep(
 
 @dataclass(frozen=True)
 class _Heard:
-    """One cell's testimony, and its mean acceptance length if it has one."""
+    """One cell's testimony, and its mean acceptance length if it has one: by its steps, and as
+    `drafting` by the engine's own count where there are none."""
 
     cell: Cell
     told: Testimony
     settings: JudgeSettings
     length: Ratio | None = None
+    drafting: Drafting | None = None
 
 
 def _hear(observed: CellObservations, settings: JudgeSettings, sweep_cells: int) -> _Heard:
@@ -79,11 +84,12 @@ def _hear(observed: CellObservations, settings: JudgeSettings, sweep_cells: int)
     examination = examine(case)
     for witness in WITNESSES:
         told += witness.examine(examination)
-    return _Heard(observed.cell, told, settings, _acceptance_length(case))
-
-
-def _acceptance_length(case: Case) -> Ratio | None:
-    return acceptance_ratios(case, steps_of(case), 1.0 - case.settings.alpha).get(LENGTH)
+    level, steps = 1.0 - settings.alpha, steps_of(case)
+    length = acceptance_ratios(case, steps, level).get(LENGTH)
+    known = length or counted_ratios(case, steps, counters_of(case), level).get(LENGTH)
+    facts = observed.evidence.outcomes["on"].facts
+    drafting = None if known is None else Drafting(observed.cell, known, facts)
+    return _Heard(observed.cell, told, settings, length, drafting)
 
 
 def _stand(told: list[Testimony], alpha: float) -> list[Testimony]:
