@@ -98,6 +98,14 @@ def run(  # noqa: PLR0917 (typer passes by name)
 
 
 @app.command(epilog=EPILOG)
+def support() -> None:
+    """Show, engine by engine, which methods and settings can be asked for and which ran here."""
+    from matrixrun.plan.support import render
+
+    sys.stdout.write(render())
+
+
+@app.command(epilog=EPILOG)
 def plan(
     file: File,
     only: Only = None,

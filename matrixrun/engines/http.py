@@ -32,6 +32,7 @@ class Connection:
         *,
         request_timeout: float,
         idle_seconds: float | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """`request_timeout` in seconds bounds a request. An idle connection is used again for
         `idle_seconds`; None gives each request one of its own. A server drops an idle one at a
@@ -48,6 +49,7 @@ class Connection:
                 max_keepalive_connections=reused,
                 keepalive_expiry=idle_seconds,
             ),
+            transport=transport,
             trust_env=False,  # a proxy has no business between us and a server of our own
         )
 

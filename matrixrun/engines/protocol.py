@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from matrixrun.engines.reach import Reach
 from matrixrun.evidence.launches import ArmConfig, Command, Recipe
 from matrixrun.evidence.requests import Observation, Request, Score, ScoreRequest
 
@@ -78,8 +79,11 @@ class Tokenizing(Protocol):
         """A command line as Engine.command's, of a server that is only asked to tokenize."""
         ...
 
-    def connect(self, base_url: str, api_key: str, *, name: str) -> TextTokenizer:
-        """The tokenizer of a server started so; `name` is the checkpoint's, for messages."""
+    def connect(
+        self, base_url: str, api_key: str, *, name: str, reach: Reach | None = None
+    ) -> TextTokenizer:
+        """The tokenizer of a server started so; `name` is the checkpoint's, for messages. `reach`
+        as for Engine.client."""
         ...
 
 
@@ -129,6 +133,9 @@ class Engine(Protocol):
         """A rough guess at the seconds that scoring a text of so many emitted tokens takes."""
         ...
 
-    def client(self, base_url: str, api_key: str, *, request_timeout: float) -> Client:
-        """A client for a server of this kind; `request_timeout` in seconds for each request."""
+    def client(
+        self, base_url: str, api_key: str, *, request_timeout: float, reach: Reach | None = None
+    ) -> Client:
+        """A client for a server of this kind; `request_timeout` in seconds for each request.
+        `reach` says how one that is not ours is reached."""
         ...

@@ -74,6 +74,11 @@ class Server:
         return self._key
 
     @property
+    def secrets(self) -> dict[str, str]:
+        """What must not be written down, under names that say so."""
+        return {"SERVER_KEY": self._key}
+
+    @property
     def shown_env(self) -> dict[str, str]:
         """What the engine and its libraries read of the environment, secrets masked."""
         given = {name: self._env[name] for name in self._command.env if name in self._env}

@@ -57,6 +57,20 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     binary: str | None = None
 
 
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that runs already and that nobody here starts or stops.
+
+    `key_env` names the environment variable that holds its key, `headers_env` those that hold
+    further headers: values are read where requests are sent, and written nowhere. `model` is the
+    name under which it serves the target; None: the only one that it lists.
+    """
+
+    url: str
+    key_env: str | None = None
+    headers_env: dict[str, str] = {}
+    model: str | None = None
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What is pinned equal in both arms, because speculation changes the engine's own defaults.
 
@@ -76,7 +90,8 @@ class ArmConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     `speculation` is None in the off arm, `draft` is the checkpoint that `speculation.draft` names.
     `args` and `env` are the user's own (engine-wide ones first, then this arm's). `accelerator` is
-    the type a rank runs on; None runs the engine on CPU.
+    the type a rank runs on; None runs the engine on CPU. With an `endpoint` nothing is started: the
+    other fields are then what the user says of the server that runs there.
     """
 
     engine: str
@@ -99,6 +114,7 @@ class ArmConfig(msgspec.Struct, frozen=True, kw_only=True):
     accelerator: str | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
+    endpoint: Endpoint | None = None
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +150,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaunchEnd(StrEnum):
-    """How a launch ended, as far as its cells are concerned."""
+    """How a launch ended, as far as its cells are concerned; `away`: an attached endpoint that does
+    not answer as it must."""
 
     SERVED = "served"
     REFUSED = "refused"
@@ -142,6 +159,7 @@ class LaunchEnd(StrEnum):
     HUNG = "hung"
     UNBUILT = "unbuilt"
     LOST = "lost"
+    AWAY = "away"
     STOPPED = "stopped"
 
 

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from matrixrun.evidence.errors import (
     EngineRefused,
     MatrixrunError,
 )
-from matrixrun.evidence.launches import Checkpoint, Launch, LaunchEnd, LaunchOutcome
+from matrixrun.evidence.launches import Checkpoint, Endpoint, Launch, LaunchEnd, LaunchOutcome
 from matrixrun.evidence.requests import Observation, Pass, Request, Sampling, Score
 from matrixrun.fanout import hardware
 
@@ -74,7 +74,7 @@ class LaunchBody:
         self._folder = Path(tempfile.mkdtemp(prefix="matrixrun-launch-"))
         self._log = self._folder / "engine.log"
         self._state = ("waiting", "")
-        self._server: engines.Server | None = None
+        self._server: engines.Server | engines.Attached | None = None
         self._outcome = LaunchOutcome(
             launch=launch.id, fingerprint=launch.fingerprint, end=LaunchEnd.LOST
         )
@@ -99,8 +99,27 @@ class LaunchBody:
             self._fail(LaunchEnd.UNBUILT, error, "")
         return self._outcome
 
+    def _attach(self, endpoint: Endpoint) -> None:
+        """Nothing is built or started, and what this node is says nothing about the endpoint."""
+        self._state = (f"waiting for {endpoint.url}", "")
+        self._server = engines.Attached(
+            endpoint, engine=self._engine, ready_timeout=self._settings.ready_timeout
+        )
+        told = self._server.start(WARM_UP)
+        self._outcome = msgspec.structs.replace(
+            self._outcome,
+            end=LaunchEnd.SERVED,
+            argv=self._server.argv,
+            facts=told.facts,
+            ready_seconds=told.seconds,
+        )
+        self._state = ("ready", "")
+
     def _start(self) -> None:
         config = self._launch.config
+        if config.endpoint is not None:
+            self._attach(config.endpoint)
+            return
         self._state = ("building its environment", "")
         environment = engines.prepare(
             config.recipe,
@@ -112,7 +131,7 @@ class LaunchBody:
         draft = self._local(config.draft, environment.python) if config.draft else None
         self._describe(target, draft)
         self._state = ("starting", "")
-        self._server = engines.Server(
+        self._server = server = engines.Server(
             self._launch.command,
             environment,
             engine=self._engine,
@@ -123,13 +142,13 @@ class LaunchBody:
             mounts=(self._settings.cache,),
             accelerators=self._launch.gang.accelerators,
         )
-        ready = self._server.start()
+        ready = server.start()
         facts = asyncio.run(_warm(self._client()))
         self._outcome = msgspec.structs.replace(
             self._outcome,
             end=LaunchEnd.SERVED,
-            argv=engines.mask_argv(self._server.argv),
-            env=self._server.shown_env,
+            argv=engines.mask_argv(server.argv),
+            env=server.shown_env,
             facts=facts,
             ready_seconds=ready,
         )
@@ -164,13 +183,16 @@ class LaunchBody:
         return self._server.client(request_timeout=self._settings.request_timeout)
 
     def _fail(self, end: LaunchEnd, error: MatrixrunError, tail: str) -> None:
-        self._state = (str(end), "")
-        message = error.message
-        if self._server is not None:
+        endpoint, shown_env, message = self._launch.config.endpoint, {}, error.message
+        if endpoint is not None:
+            end, message = LaunchEnd.AWAY, _naming(endpoint.url, message)
+        elif isinstance(self._server, engines.Server):
             tail = tail or self._server.log_tail(TAIL_LINES)
+            shown_env = self._server.shown_env
             self._server.stop()
             cause = self._server.root_cause() if end is LaunchEnd.DIED else None
             message += f": {cause}" if cause and cause not in message else ""
+        self._state = (str(end), "")
         secrets, argv = self._secrets(), self._argv()
         self._outcome = msgspec.structs.replace(
             self._outcome,
@@ -178,13 +200,13 @@ class LaunchBody:
             message=engines.mask_text(message, secrets, argv),
             log_tail=engines.mask_text(tail, secrets, argv),
             argv=engines.mask_argv(argv),
-            env=self._server.shown_env if self._server else {},
+            env=shown_env,
         )
 
     def _secrets(self) -> dict[str, str]:
         """The environment whose secrets must not be written down, the server's key among them."""
         env = engines.engine_environment(self._launch.command.env, None)
-        return env if self._server is None else env | {"SERVER_KEY": self._server.key}
+        return env if self._server is None else env | self._server.secrets
 
     def _argv(self) -> tuple[str, ...]:
         """The command line as it was started, or as it was planned."""
@@ -197,8 +219,10 @@ class LaunchBody:
         assert self._server is not None
         try:
             answer = asyncio.run(_send(self._client(), pass_))
-            self._server.check()
-            return answer
+            if isinstance(self._server, engines.Server):
+                self._server.check()
+                return answer
+            return _masked(answer, self._server.secrets)
         except EngineDied as error:
             self._fail(LaunchEnd.DIED, error, error.log_tail)
         except EngineHung as error:
@@ -207,7 +231,7 @@ class LaunchBody:
 
     def finish(self) -> tuple[LaunchOutcome, bytes]:
         """Stop the engine; returns the outcome and the end of its log (at most 4 MB)."""
-        if self._server is not None:
+        if isinstance(self._server, engines.Server):
             self._server.stop()
         log = self._log.read_bytes() if self._log.exists() else b""
         log = engines.mask_log(log, self._secrets(), self._argv())[-LOG_BYTES:]
@@ -227,6 +251,25 @@ async def _warm(client: engines.Client) -> dict[str, Any]:
         return await client.facts()
     finally:
         await client.aclose()
+
+
+def _naming(url: str, message: str) -> str:
+    """A message that says which endpoint it is about."""
+    return message if url in message else f"{url}: {message}"
+
+
+def _masked(answer: PassAnswer, secrets: dict[str, str]) -> PassAnswer:
+    """The answer with an endpoint's secrets out of its errors: somebody else's server may repeat
+    what it was sent."""
+
+    def shown(error: str | None) -> str | None:
+        return None if error is None else engines.mask_text(error, secrets)
+
+    return replace(
+        answer,
+        observations=tuple(replace(a, error=shown(a.error)) for a in answer.observations),
+        scores=tuple(replace(a, error=shown(a.error)) for a in answer.scores),
+    )
 
 
 async def _send(client: engines.Client, pass_: Pass) -> PassAnswer:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from matrixrun import engines, models, workloads
 from matrixrun.engines import environments
-from matrixrun.evidence.launches import ArmConfig
+from matrixrun.evidence.launches import ArmConfig, Endpoint
 from matrixrun.matrix import Matrix
 from matrixrun.plan import Plan
 from matrixrun.record import Store
@@ -57,6 +57,10 @@ def _tokenizer(
     engine, path = engines.get(config.kind), config.target.path
     builtin = models.is_builtin(path)
     environment = None
+    if config.endpoint is not None and engine.tokenizing is not None:
+        with _attached_tokenizer(config.endpoint, engine.tokenizing, config.model) as tokenizer:
+            yield tokenizer
+        return
     if builtin or engine.tokenizing is not None:
         environment = environments.prepare(
             config.recipe, cache=cache, timeout=matrix.timeouts.build, on_line=on_line
@@ -83,3 +87,16 @@ def _tokenizer(
                 yield workloads.ServedTokenizer(source)
             finally:
                 source.close()
+
+
+@contextmanager
+def _attached_tokenizer(
+    endpoint: Endpoint, tokenizing: engines.Tokenizing, name: str
+) -> Iterator[Tokenizer]:
+    """The tokenizer of a server that runs already."""
+    reach = engines.Reach(engines.headers_of(endpoint), endpoint.model)
+    source = tokenizing.connect(endpoint.url, "", name=name, reach=reach)
+    try:
+        yield workloads.ServedTokenizer(source)
+    finally:
+        source.close()

@@ -11,6 +11,7 @@ testimony    what a witness returns
 probed       what further probes observed, compared and judged
 witnesses/   one file a witness
 invariance   acceptance over batch size, caching and topology
+agreement    acceptance of the same target and draft over engines and versions
 patterns     loops, empty answers, stop tokens
 steps        verification steps, and the engine's counters of them
 power        how many requests show which fault

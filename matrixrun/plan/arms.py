@@ -10,13 +10,14 @@ import msgspec
 from matrixrun import engines
 from matrixrun.evidence.cells import Cell, Speculation
 from matrixrun.evidence.errors import UserError
-from matrixrun.evidence.launches import Arm, ArmConfig, Checkpoint, Gang, Limits, Recipe
+from matrixrun.evidence.launches import Arm, ArmConfig, Checkpoint, Endpoint, Gang, Limits, Recipe
 from matrixrun.matrix import AXES, CLIENT_AXES, Matrix, target_of
-from matrixrun.matrix.schema import CheckpointSpec, EngineSpec, ModelSpec, Resources
+from matrixrun.matrix.schema import AttachSpec, CheckpointSpec, EngineSpec, ModelSpec, Resources
 
 # Beyond prompt and answer: the token that a scoring request must generate, and the rows that
 # speculation reserves near the end (an engine stops speculating for a whole batch there).
 MODEL_LENGTH_HEADROOM = 64
+ATTACHED_CPUS = 0.1  # cores for sending requests to a server that runs elsewhere
 
 TOPOLOGY_AXES = tuple(
     axis.name
@@ -131,15 +132,52 @@ def arm_config(
         quantized_checkpoint=quantized,
         speculation=speculation,
         limits=limits,
-        accelerator=matrix.resources.accelerator,
+        accelerator=None if spec.attach is not None else matrix.resources.accelerator,
         args=spec.args + overrides.args,
         env={**spec.env, **overrides.env},
+        endpoint=None if spec.attach is None else _endpoint(spec.attach, arm),
         **topology,
     )
 
 
+def _endpoint(attach: AttachSpec, arm: Arm) -> Endpoint:
+    return Endpoint(
+        url=attach.on if arm is Arm.ON else attach.off,
+        key_env=attach.key_env,
+        headers_env=attach.headers_env,
+        model=attach.model,
+    )
+
+
+def at_second_off(config: ArmConfig, attach: AttachSpec) -> ArmConfig:
+    """Return the off arm of an attached engine as launch B has it, on the second off server."""
+    assert config.endpoint is not None
+    assert attach.second_off is not None
+    endpoint = msgspec.structs.replace(config.endpoint, url=attach.second_off)
+    return msgspec.structs.replace(config, endpoint=endpoint)
+
+
+def as_declared(config: ArmConfig) -> ArmConfig:
+    """Return `config` less what an attached server was started with by somebody else: it cannot be
+    refused any more, only what makes the question meaningless can."""
+    return msgspec.structs.replace(
+        config,
+        quantization="none",
+        tensor_parallel_size=1,
+        pipeline_parallel_size=1,
+        data_parallel_size=1,
+        prefix_caching=None,
+        dtype=None,
+        kv_cache_dtype=None,
+        limits=Limits(),
+    )
+
+
 def gang_of(config: ArmConfig, resources: Resources) -> Gang:
-    """Return what a launch of `config` holds: one accelerator a rank, or cores without one."""
+    """Return what a launch of `config` holds: one accelerator a rank, or cores without one; for a
+    server that runs elsewhere next to nothing."""
+    if config.endpoint is not None:
+        return Gang(accelerators=0, cpus=ATTACHED_CPUS)
     ranks = config.tensor_parallel_size * config.pipeline_parallel_size * config.data_parallel_size
     return Gang(
         accelerators=ranks if resources.accelerator is not None else 0,

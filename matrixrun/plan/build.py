@@ -41,7 +41,11 @@ def build(matrix: Matrix, expansion: Expansion) -> Plan:
         cpus_at_once=cpus,
         seconds=total_seconds(ordered, accelerators=accelerators, cpus=cpus),
         confirmation_launches_at_most=len(groups),
-        notes=(*power_notes(matrix, len(shared.pairs)), *_capacity_notes(ordered)),
+        notes=(
+            *power_notes(matrix, len(shared.pairs)),
+            *_capacity_notes(ordered),
+            *_attach_notes(matrix, ordered),
+        ),
     )
 
 
@@ -83,6 +87,23 @@ def _launches(
         )
         for name, server in servers.items()
     }
+
+
+def _attach_notes(matrix: Matrix, launches: Sequence[Launch]) -> tuple[str, ...]:
+    """Say what it means that an engine's servers are somebody else's."""
+    notes = []
+    for name in sorted({one.config.engine for one in launches if one.config.endpoint is not None}):
+        notes.append(
+            f"engines.{name} is attached: nothing is started, the axes say what you declare of its "
+            "servers, and what they do not report is not known. Its counters count everybody's "
+            "requests."
+        )
+        if matrix.control_of(name) == "within-launch":
+            notes.append(
+                f"engines.{name} has no second off server (`second_off`): its own repetition is "
+                "the null, and what differs between two servers without speculation is not in it."
+            )
+    return tuple(notes)
 
 
 def _capacity_notes(launches: Sequence[Launch]) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ from matrixrun.matrix.cell_identity import portable
 from matrixrun.matrix.fingerprint import canonical
 from matrixrun.plan.arms import (
     arm_config,
+    as_declared,
+    at_second_off,
     batch_size,
     gang_of,
     limits_by_engine_and_model,
@@ -70,7 +72,6 @@ def share(matrix: Matrix, cells: Iterable[Cell]) -> Shared:
     """Return the servers that `cells` need; neither they nor their ids depend on the order."""
     cells = tuple(cells)
     arms = _Arms(matrix, cells)
-    roles = (Role.ON, Role.A) if matrix.control == "within-launch" else (Role.ON, Role.A, Role.B)
     servers: dict[str, Server] = {}
     refused: dict[str, str] = {}
     wanted: list[tuple[Cell, list[str]]] = []
@@ -81,8 +82,9 @@ def share(matrix: Matrix, cells: Iterable[Cell]) -> Shared:
             refused[cell.id] = reason
             continue
         keys = []
-        for role in roles:
-            server = _server(servers, role, found[role.arm])
+        within = matrix.control_of(str(cell.axes["engine"])) == "within-launch"
+        for role in (Role.ON, Role.A) if within else (Role.ON, Role.A, Role.B):
+            server = _server(servers, role, arms.serving(cell, role))
             server.serve(cell)
             keys.append(server.fingerprint)
         wanted.append((cell, keys))
@@ -131,6 +133,14 @@ class _Arms:
             found = self._known[key] = self._make(cell, arm)
         return found
 
+    def serving(self, cell: Cell, role: Role) -> _ArmOf:
+        """Return the arm of `cell` in a role; B of an attached engine is a server of its own."""
+        attach = self._matrix.engines[str(cell.axes["engine"])].attach
+        found = self.get(cell, role.arm)
+        if attach is None or role is not Role.B:
+            return found
+        return self._arm_of(at_second_off(found.config, attach), found.label)
+
     def _make(self, cell: Cell, arm: Arm) -> _ArmOf:
         name, model = str(cell.axes["engine"]), str(cell.axes["model"])
         config = arm_config(
@@ -140,10 +150,11 @@ class _Arms:
             recipe=self._recipes[name],
             limits=self._limits[name, model],
         )
-        engine = engines.get(config.kind)
+        return self._arm_of(config, _label(cell, arm))
+
+    def _arm_of(self, config: ArmConfig, label: str) -> _ArmOf:
         gang = gang_of(config, self._matrix.resources)
-        refusal = engine.refuse(config)
-        command = None if refusal is not None else engine.command(config)
+        refusal, command = _asked(config)
         settings = {
             "kind": config.kind,
             # A new token or key makes no new launch.
@@ -153,15 +164,27 @@ class _Arms:
             "draft": self._portable(config.draft),
             "gang": gang,
         }
-        roles = [role for role in Role if role.arm is arm]
+        roles = [role for role in Role if role.arm is config.arm]
         return _ArmOf(
             config=config,
             refusal=refusal,
             command=command,
             gang=gang,
-            label=_label(cell, arm),
+            label=label,
             fingerprints={role: fingerprint({"role": role, **settings}) for role in roles},
         )
+
+
+def _asked(config: ArmConfig) -> tuple[str | None, Command | None]:
+    """Return why the engine will not launch an arm, or else its command. An attached server's is
+    where it is."""
+    engine = engines.get(config.kind)
+    if config.endpoint is not None:
+        refusal = engine.refuse(as_declared(config))
+        where = ("attach", config.endpoint.url, *filter(None, [config.endpoint.model]))
+        return refusal, None if refusal is not None else Command(argv=where, env={})
+    refusal = engine.refuse(config)
+    return refusal, None if refusal is not None else engine.command(config)
 
 
 def _speculation_key(cell: Cell) -> tuple[object, ...]:

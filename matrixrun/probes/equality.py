@@ -39,7 +39,9 @@ class Equality:
         """Yield one pass for each batch size; on A followed by its null within the launch."""
         cold = _requests(workload, matrix)
         warm = _again(cold) if launch.config.prefix_caching else ()
-        within = launch.role is Role.A and matrix.control == "within-launch"
+        within = launch.role is Role.A and (
+            matrix.control_of(launch.config.engine) == "within-launch"
+        )
         for size in sorted({batch_size(cell) for cell in cells}):
             yield _pass(launch, main_pass(size), cold + warm, size)
             if within:

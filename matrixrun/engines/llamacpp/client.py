@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import numpy as np
 
 from matrixrun.engines.http import Connection, Failed, failed_observation, parsed_part, quote
@@ -40,7 +41,16 @@ class LlamaCppClient:
     Slots know no namespaces: when a salt differs from the one before, all slots are erased.
     """
 
-    def __init__(self, base_url: str, api_key: str, *, request_timeout: float) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str,
+        *,
+        request_timeout: float,
+        transport: httpx.AsyncBaseTransport | None = None,
+        ours: bool = True,
+    ) -> None:
+        self._ours, self._erasable = ours, True
         self._request_timeout = request_timeout
         self._salt: str | None = None
         self._erasing = asyncio.Lock()
@@ -48,7 +58,11 @@ class LlamaCppClient:
         self._speculating: bool | None = None
         # The server drops an idle connection after 5 s, and a request on it then is lost.
         self._server = Connection(
-            base_url, api_key, request_timeout=request_timeout, idle_seconds=2.0
+            base_url,
+            api_key,
+            request_timeout=request_timeout,
+            idle_seconds=2.0,
+            transport=transport,
         )
 
     async def healthy(self) -> bool:
@@ -57,12 +71,14 @@ class LlamaCppClient:
 
     async def facts(self) -> dict[str, Any]:
         """See Client.facts."""
-        parts = [await self._server.report(path) for path in ("/props", "/slots", "/v1/models")]
-        return reports.facts(*parts)
+        paths = ("/props", "/slots", "/v1/models")
+        found = reports.facts(*[await self._server.report(path) for path in paths])
+        return found if self._erasable else {**found, "slots_erasable": False}
 
     async def counters(self) -> dict[str, float]:
         """See Client.counters."""
-        return reports.counters((await self._server.control("GET", "/metrics")).text)
+        answer = await self._server.control("GET", "/metrics")
+        return reports.counters(answer.text) if answer.is_success else {}
 
     async def reset_prefix_cache(self) -> None:
         """See Client.reset_prefix_cache; raises EngineDied unless the server says it did."""
@@ -86,6 +102,7 @@ class LlamaCppClient:
         try:
             body = _body(request.token_ids, request.sampling, request.max_tokens)
             body |= {"n_probs": logprobs} if logprobs > 0 else {}
+            body |= {} if self._erasable else {"cache_prompt": False}
             emission = Emission()
             async with asyncio.timeout(self._request_timeout):
                 async for chunk in self._stream(body):
@@ -93,7 +110,7 @@ class LlamaCppClient:
                 seconds = time.monotonic() - began
                 if emission.missing():
                     await self._fill(emission, body)
-                if await self._speculates():
+                if emission.sums[0] > 0 or await self._speculates():
                     emission.withhold_logprobs()
             return emission.observation(request, logprobs=logprobs, seconds=seconds)
         except TimeoutError:
@@ -168,9 +185,15 @@ class LlamaCppClient:
 
     async def _enter(self, salt: str) -> None:
         async with self._erasing:
-            if salt != self._salt:
+            if salt == self._salt:
+                return
+            try:
                 await self.reset_prefix_cache()
-                self._salt = salt
+            except EngineDied:
+                if self._ours or not await self.healthy():
+                    raise
+                self._erasable = False  # each answer is computed anew then
+            self._salt = salt
 
     async def _fill(self, emission: Emission, body: dict[str, Any]) -> None:
         """Fetch the ids that a stream leaves out: only an answer in one piece holds them all."""

@@ -4,6 +4,7 @@ server."""
 from __future__ import annotations
 
 from matrixrun.engines.protocol import Client
+from matrixrun.engines.reach import Reach
 from matrixrun.engines.sglang import command as _command
 from matrixrun.engines.sglang import refusals as _refusals
 from matrixrun.evidence.launches import ArmConfig, Command, Recipe
@@ -46,11 +47,19 @@ class SGLang:
         """See Engine.score_seconds: a whole text is one prefill."""
         return SCORE_SECONDS
 
-    def client(self, base_url: str, api_key: str, *, request_timeout: float) -> Client:
+    def client(
+        self, base_url: str, api_key: str, *, request_timeout: float, reach: Reach | None = None
+    ) -> Client:
         """See Engine.client."""
         from matrixrun.engines.sglang.client import SGLangClient
 
-        return SGLangClient(base_url, api_key, request_timeout=request_timeout)
+        return SGLangClient(
+            base_url,
+            api_key,
+            request_timeout=request_timeout,
+            transport=None if reach is None else reach.transport(),
+            ours=reach is None,
+        )
 
 
 ENGINE = SGLang()

@@ -36,10 +36,20 @@ class SGLangClient:
     """See matrixrun.engines.protocol.Client.
 
     A salt is a namespace of the prefix cache (`extra_key`). What an n-gram drafter has learned
-    knows none, so everything is flushed when a salt differs from the one before.
+    knows none, so everything is flushed when a salt differs from the one before; a server that is
+    not `ours` may decline that, and then is left as it is.
     """
 
-    def __init__(self, base_url: str, api_key: str, *, request_timeout: float) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str,
+        *,
+        request_timeout: float,
+        transport: httpx.AsyncBaseTransport | None = None,
+        ours: bool = True,
+    ) -> None:
+        self._ours = ours
         self._request_timeout = request_timeout
         self._salt: str | None = None
         self._entering = asyncio.Lock()
@@ -47,7 +57,9 @@ class SGLangClient:
         self._asked = False
         self._numbers = itertools.count()
         # The server drops an idle connection after 5 s: each request has one of its own.
-        self._server = Connection(base_url, api_key, request_timeout=request_timeout)
+        self._server = Connection(
+            base_url, api_key, request_timeout=request_timeout, transport=transport
+        )
 
     async def healthy(self) -> bool:
         """See Client.healthy."""
@@ -62,7 +74,8 @@ class SGLangClient:
 
     async def counters(self) -> dict[str, float]:
         """See Client.counters."""
-        return reports.counters((await self._server.control("GET", "/metrics/")).text)
+        answer = await self._server.control("GET", "/metrics/")
+        return reports.counters(answer.text) if answer.is_success else {}
 
     async def reset_prefix_cache(self) -> None:
         """See Client.reset_prefix_cache; raises EngineDied unless the server says it did."""
@@ -187,9 +200,14 @@ class SGLangClient:
         async with self._entering:
             if not self._asked:
                 self._offered, self._asked = reports.offered(await self.facts()), True
-            if salt != self._salt:
+            if salt == self._salt:
+                return
+            try:
                 await self.reset_prefix_cache()
-                self._salt = salt
+            except EngineDied:
+                if self._ours or not await self.healthy():
+                    raise
+            self._salt = salt
 
     async def _complete(self, body: dict[str, Any]) -> dict[str, Any]:
         """The account of one answer in one piece, logprobs included: of the best two at each

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from matrixrun.engines.protocol import Client
+from matrixrun.engines.reach import Reach
 from matrixrun.engines.vllm import command as _command
 from matrixrun.engines.vllm import refusals as _refusals
 from matrixrun.evidence.launches import ArmConfig, Command, Recipe
@@ -45,11 +46,19 @@ class VLLM:
         """See Engine.score_seconds: a whole text is one prefill."""
         return SCORE_SECONDS
 
-    def client(self, base_url: str, api_key: str, *, request_timeout: float) -> Client:
+    def client(
+        self, base_url: str, api_key: str, *, request_timeout: float, reach: Reach | None = None
+    ) -> Client:
         """See Engine.client."""
         from matrixrun.engines.vllm.client import VLLMClient
 
-        return VLLMClient(base_url, api_key, request_timeout=request_timeout)
+        return VLLMClient(
+            base_url,
+            api_key,
+            request_timeout=request_timeout,
+            transport=None if reach is None else reach.transport(),
+            model=(reach and reach.model) or _command.MODEL_NAME,
+        )
 
 
 ENGINE = VLLM()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
+import httpx
 import numpy as np
 
 from matrixrun.engines.http import Connection, Failed, failed_observation, quote
@@ -28,10 +30,21 @@ COMPLETIONS = "/v1/completions"
 class VLLMClient:
     """See matrixrun.engines.protocol.Client."""
 
-    def __init__(self, base_url: str, api_key: str, *, request_timeout: float) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str,
+        *,
+        request_timeout: float,
+        transport: httpx.AsyncBaseTransport | None = None,
+        model: str = MODEL_NAME,
+    ) -> None:
+        self._model = model
         self._block_size: int | None = None
         # The server drops an idle connection after 5 s: each request has one of its own.
-        self._server = Connection(base_url, api_key, request_timeout=request_timeout)
+        self._server = Connection(
+            base_url, api_key, request_timeout=request_timeout, transport=transport
+        )
 
     async def healthy(self) -> bool:
         """See Client.healthy."""
@@ -39,14 +52,15 @@ class VLLMClient:
 
     async def facts(self) -> dict[str, Any]:
         """See Client.facts."""
-        version = (await self._server.control("GET", "/version")).json()
+        version = _parsed(await self._server.control("GET", "/version"))
         options = {"config_format": "json"}
         info = await self._server.control("GET", "/server_info", params=options)
-        return reports.facts(version, info.json() if info.is_success else None)
+        return reports.facts(version or {}, _parsed(info))
 
     async def counters(self) -> dict[str, float]:
         """See Client.counters."""
-        return reports.counters((await self._server.control("GET", "/metrics")).text)
+        answer = await self._server.control("GET", "/metrics")
+        return reports.counters(answer.text) if answer.is_success else {}
 
     async def reset_prefix_cache(self) -> None:
         """See Client.reset_prefix_cache; raises EngineDied unless the server says it did."""
@@ -65,7 +79,7 @@ class VLLMClient:
             body |= {"logprobs": logprobs}
         began = time.monotonic()
         try:
-            answer = await self._server.complete(COMPLETIONS, body)
+            answer = await self._complete(body)
             seconds = time.monotonic() - began
             return answers.observation(answer, request, logprobs=logprobs, seconds=seconds)
         except (Failed, Garbled) as error:
@@ -100,7 +114,7 @@ class VLLMClient:
     async def _prefill(self, score: ScoreRequest, salt: str) -> Score:
         """All positions in one prefill. vLLM does not read the prefix cache for such a request."""
         body = _body(score.token_ids, Sampling(ignore_eos=True), 1, salt)
-        answer = await self._server.complete(COMPLETIONS, body | {"prompt_logprobs": 1})
+        answer = await self._complete(body | {"prompt_logprobs": 1})
         rows = answers.prompt_rows(answers.only_choice(answer))
         if len(rows) != len(score.token_ids):
             raise Garbled(f"{len(score.token_ids)} prompt tokens but logprobs of {len(rows)}")
@@ -128,7 +142,7 @@ class VLLMClient:
         """The prefix is cached first, so that only what follows its last full block is computed."""
         *prefix, token = score.token_ids
         body = _body(prefix, Sampling(ignore_eos=True), 1, salt)
-        await self._server.complete(COMPLETIONS, body)
+        await self._complete(body)
         value, cached = await self._value(body, token, emitted=1)
         rows = len(prefix) - cached
         if rows > await self._cache_block():
@@ -143,7 +157,7 @@ class VLLMClient:
         A token outside the best 20 gets a bound. `logprob_token_ids` would name it exactly, but in
         vLLM 0.32 it replaces the logprobs of every other request in the same step.
         """
-        answer = await self._server.complete(COMPLETIONS, body | {"logprobs": TOP_LOGPROBS})
+        answer = await self._complete(body | {"logprobs": TOP_LOGPROBS})
         rows = answers.output_rows(answers.only_choice(answer))
         if len(rows) != emitted:
             raise Garbled(f"{emitted} tokens were due, {len(rows)} came")
@@ -156,13 +170,15 @@ class VLLMClient:
             self._block_size = int(facts.get("block_size") or 0)
         return self._block_size
 
+    async def _complete(self, body: dict[str, Any]) -> Any:
+        return await self._server.complete(COMPLETIONS, {"model": self._model, **body})
+
 
 def _body(
     token_ids: tuple[int, ...] | list[int], sampling: Sampling, max_tokens: int, salt: str
 ) -> dict[str, Any]:
     """A request with every sampling field in it: what is left out, vLLM may take elsewhere."""
     body: dict[str, Any] = {
-        "model": MODEL_NAME,
         "prompt": list(token_ids),
         "max_tokens": max_tokens,
         "n": 1,
@@ -211,3 +227,10 @@ def _score(score: ScoreRequest, values: list[Valuation], *, rows: int) -> Score:
         rows=rows,
         bounded=any(value.bounded for value in values),
     )
+
+
+def _parsed(answer: httpx.Response) -> Any:
+    """What a server says of itself; None where it says nothing there, or a gateway answers."""
+    with contextlib.suppress(ValueError):
+        return answer.json() if answer.is_success else None
+    return None

@@ -2,6 +2,7 @@
 
 outcomes      what became of the launches (looks at outcomes alone)
 baseline      whether the off arms are sound, judged first and absolutely
+attached      what is not known of servers that nobody here launched
 hardware      whether the arms ran on the same kind of machine
 checkpoints   whether they served the same target
 answers       events: failed requests, NaN, nothing, past the end, limits missed; else their rate
@@ -31,6 +32,7 @@ from matrixrun.judge.testimony import Testimony
 from matrixrun.judge.witnesses import answers, degeneration, drift, regret, repeats
 from matrixrun.judge.witnesses.acceptance import examine_acceptance
 from matrixrun.judge.witnesses.activity import examine_activity
+from matrixrun.judge.witnesses.attached import examine_attached
 from matrixrun.judge.witnesses.baseline import examine_baseline
 from matrixrun.judge.witnesses.checkpoints import examine_checkpoints
 from matrixrun.judge.witnesses.coverage import examine_coverage
@@ -77,6 +79,7 @@ class ProbeWitness:
 
 WITNESSES = (
     Witness("baseline", examine_baseline),
+    Witness("attached", examine_attached),
     Witness("hardware", examine_hardware),
     Witness("checkpoints", examine_checkpoints),
     Witness("answers", answers.examine_answers, answers.RATE_TESTS, everywhere=True),
