@@ -41,7 +41,15 @@ def build(matrix: Matrix, expansion: Expansion) -> Plan:
         cpus_at_once=cpus,
         seconds=total_seconds(ordered, accelerators=accelerators, cpus=cpus),
         confirmation_launches_at_most=len(groups),
-        notes=(*power_notes(matrix, len(shared.pairs)), *_capacity_notes(ordered)),
+        notes=(
+            *power_notes(matrix, len(shared.pairs)),
+            *_capacity_notes(ordered),
+            *(
+                f"{rule} matches nothing in the grid, so it excludes nothing."
+                for rule in expansion.idle
+            ),
+        ),
+        interactions=expansion.interactions,
     )
 
 

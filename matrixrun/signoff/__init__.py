@@ -2,6 +2,7 @@
 
 report        write_report: one HTML file with all evidence;  junit: for CI
 page          build_page: a results folder as the data of that file (html: the file itself)
+axes          the axes that vary, in words;  interactions: what a covering sweep covered
 detail        one cell's evidence;  divergences, estimates: its parts
 bundle        write_bundles: a failing cell, to be run again with the engine alone
 causes        what broke, in groups;  localise: which settings bring it on
