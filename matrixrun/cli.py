@@ -79,11 +79,20 @@ def run(  # noqa: PLR0917 (typer passes by name)
         float | None,
         typer.Option(min=0, metavar="MINUTES", help="Stop then; what is done stays done."),
     ] = None,
+    localize: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="CELLS",
+            help="Where cells fail, run at most so many further ones to find out which settings"
+            " it takes.",
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the final table.")] = False,
 ) -> None:
     """Run a matrix and say the verdict of every cell."""
+    from matrixrun import signoff as signing
     from matrixrun.fanout import RunOptions, run_matrix
-    from matrixrun.signoff import write_report
 
     options = RunOptions(
         results=results,
@@ -94,7 +103,11 @@ def run(  # noqa: PLR0917 (typer passes by name)
         deadline_seconds=None if deadline is None else deadline * 60,
         quiet=quiet,
     )
-    raise typer.Exit(run_matrix(file, options, write_report))
+    end = run_matrix(file, options, signing.write_report)
+    if localize is not None and end.store is not None and end.code != 2:
+        told = signing.follow_up(file, end.store, options, most=localize)
+        typer.echo("\n".join(signing.follow_up_lines(told)))
+    raise typer.Exit(end.code)
 
 
 @app.command(epilog=EPILOG)

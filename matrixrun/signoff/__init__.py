@@ -6,6 +6,7 @@ axes          the axes that vary, in words;  interactions: what a covering sweep
 detail        one cell's evidence;  divergences, estimates: its parts
 bundle        write_bundles: a failing cell, to be run again with the engine alone
 causes        what broke, in groups;  localise: which settings bring it on
+narrow        what a failure needs, axis by axis;  followup: a few further cells to find out
 levels        a sweep in the figures that are compared with another's
 baseline      accept, read_baseline: an approved sweep as a file
 policy        what blocks, what is waived, which faults are known
@@ -19,6 +20,7 @@ from matrixrun.signoff.bundle import write_bundles
 from matrixrun.signoff.causes import localised
 from matrixrun.signoff.comparison import compare
 from matrixrun.signoff.decision import Decision, decide
+from matrixrun.signoff.followup import follow_up, follow_up_lines
 from matrixrun.signoff.levels import levels_of
 from matrixrun.signoff.localise import localise
 from matrixrun.signoff.page import build_page
@@ -37,6 +39,8 @@ __all__ = [
     "compare",
     "decide",
     "decision_text",
+    "follow_up",
+    "follow_up_lines",
     "levels_of",
     "localise",
     "localised",

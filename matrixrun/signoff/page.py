@@ -29,6 +29,7 @@ from matrixrun.signoff.causes import Group, Localised, groups, localised
 from matrixrun.signoff.detail import CellDetail, bare_detail, detail_of, rounded
 from matrixrun.signoff.estimates import Speed
 from matrixrun.signoff.interactions import Covered, covered
+from matrixrun.signoff.narrow import read_follow_up, sentence
 
 LOG_LINES = 40
 # Figures that the matrix can show in place of the verdict, by the metric's name.
@@ -99,6 +100,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     axes: tuple[Axis, ...]
     rows: tuple[Row, ...]
     localised: tuple[Localised, ...]
+    narrowed: tuple[tuple[Verdict, str], ...]
     groups: tuple[Group, ...]
     pending: tuple[str, ...]
     excluded: tuple[tuple[str, str], ...]
@@ -140,6 +142,7 @@ def build_page(store: Store) -> Page:
         axes=axes,
         rows=tuple(_row(r, axes, d) for r, d in zip(results, details, strict=True)),
         localised=localised(results),
+        narrowed=_narrowed(store),
         groups=groups(results),
         pending=pending,
         excluded=tuple((labels(one.axes), one.reason) for one in plan.excluded),
@@ -154,6 +157,12 @@ def settings_of(store: Store) -> JudgeSettings:
     if (store.root / "judging.json").exists():
         return store.settings(JudgeSettings)
     return JudgeSettings()
+
+
+def _narrowed(store: Store) -> tuple[tuple[Verdict, str], ...]:
+    """What further cells told of the failures, each with its verdict."""
+    told = read_follow_up(store)
+    return () if told is None else tuple((one.verdict, sentence(one)) for one in told.narrowed)
 
 
 def _planned(results: Sequence[CellResult], plan: PlanView) -> list[CellResult]:

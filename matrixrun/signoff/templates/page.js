@@ -58,7 +58,9 @@ function why() {
     const told = groups.map((group) => el("div", { class: `finding ${bad ? "fault" : ""}` },
       el("span", { class: "tag", text: [plural(group.cells.length, "cell"), ...(group.faults || []), group.expected ? "expected" : ""].filter(Boolean).join(" · ") }),
       el("div", { text: (group.verdict === "FAIL" && group.cells.length > 1 ? "first: " : "") + group.reason }), names(group.cells, 4)));
-    return el("li", {}, el("div", { class: "cause-head" }, badge(one.verdict), el("div", {}, el("span", { text: `${plural(cells, "cell")} ` }), causeWords(one))),
+    const narrowed = data.narrowed.filter(([verdict]) => verdict === one.verdict)
+      .map(([, text]) => el("div", { class: "finding" }, el("span", { class: "tag", text: "by further cells" }), el("div", { text })));
+    return el("li", {}, el("div", { class: "cause-head" }, badge(one.verdict), el("div", {}, el("span", { text: `${plural(cells, "cell")} ` }), causeWords(one))), narrowed,
       bad || data.rows.length <= 12 ? told : more(groups.length === 1 ? groups[0].reason : `${groups.length} reasons`, told));
   });
   return section("why", "What is not a PASS, and which settings bring it on", el("ul", { class: "why" }, items));
