@@ -13,7 +13,7 @@ traffic        run_pass: requests in flight
 vllm           kind `vllm`
 """
 
-from matrixrun.engines.environments import Environment, prepare
+from matrixrun.engines.environments import Environment, find_overlay, prepare
 from matrixrun.engines.processes import end_orphans, orphans
 from matrixrun.engines.protocol import Client, Engine
 from matrixrun.engines.registry import get, kinds
@@ -39,6 +39,7 @@ __all__ = [
     "Server",
     "end_orphans",
     "engine_environment",
+    "find_overlay",
     "get",
     "is_surely_secret",
     "kinds",

@@ -13,6 +13,7 @@ policy        what blocks, what is waived, which faults are known
 comparison    what changed, cell by cell
 decision      decide: SIGNED or NOT SIGNED, and why;  wording: in words
 signoff       sign_off: reads, decides, writes;  registry: records it in MLflow
+plots         write_plots: a cell's evidence as an image, for MLflow
 """
 
 from matrixrun.signoff.baseline import accept, read_baseline, write_baseline
@@ -24,8 +25,9 @@ from matrixrun.signoff.followup import follow_up, follow_up_lines
 from matrixrun.signoff.levels import levels_of
 from matrixrun.signoff.localise import localise
 from matrixrun.signoff.page import build_page
+from matrixrun.signoff.plots import report_with_plots, write_plots
 from matrixrun.signoff.policy import Policy, read_policy
-from matrixrun.signoff.registry import record
+from matrixrun.signoff.registry import record, tag_baseline
 from matrixrun.signoff.report import write_junit, write_report
 from matrixrun.signoff.signoff import SignoffOptions, sign_off
 from matrixrun.signoff.wording import decision_text
@@ -47,9 +49,12 @@ __all__ = [
     "read_baseline",
     "read_policy",
     "record",
+    "report_with_plots",
     "sign_off",
+    "tag_baseline",
     "write_baseline",
     "write_bundles",
     "write_junit",
+    "write_plots",
     "write_report",
 ]

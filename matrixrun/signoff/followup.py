@@ -22,6 +22,7 @@ from matrixrun.matrix.cell_identity import value_key
 from matrixrun.record import Store
 from matrixrun.record.files import write_json
 from matrixrun.signoff.narrow import FILE, Allowed, FollowUp, narrow, sentence
+from matrixrun.signoff.plots import report_with_plots
 from matrixrun.signoff.report import write_report
 
 SIMPLER: dict[str, AxisValue] = {axis.name: axis.default for axis in AXES if not axis.required}  # type: ignore[misc]
@@ -75,7 +76,8 @@ def _run(
     file: Path, matrix: Matrix, cells: tuple[Sequence[Cell], Sequence[Cell]], options: RunOptions
 ) -> Sequence[CellResult]:
     known, further = cells
-    store = run_further(file, matrix, options, write_report, known=known, further=further)
+    report = report_with_plots if options.track else write_report
+    store = run_further(file, matrix, options, report, known=known, further=further)
     wanted = {cell.fingerprint for cell in further}
     return [one for one in store.results() if one.cell.fingerprint in wanted]
 
