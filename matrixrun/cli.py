@@ -79,11 +79,20 @@ def run(  # noqa: PLR0917 (typer passes by name)
         float | None,
         typer.Option(min=0, metavar="MINUTES", help="Stop then; what is done stays done."),
     ] = None,
+    localize: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="CELLS",
+            help="Where cells fail, run at most so many further ones to find out which settings"
+            " it takes.",
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the final table.")] = False,
 ) -> None:
     """Run a matrix and say the verdict of every cell."""
+    from matrixrun import signoff as signing
     from matrixrun.fanout import RunOptions, run_matrix
-    from matrixrun.signoff import write_report
 
     options = RunOptions(
         results=results,
@@ -94,7 +103,12 @@ def run(  # noqa: PLR0917 (typer passes by name)
         deadline_seconds=None if deadline is None else deadline * 60,
         quiet=quiet,
     )
-    raise typer.Exit(run_matrix(file, options, write_report))
+    report = signing.write_report if no_tracking else signing.report_with_plots
+    end = run_matrix(file, options, report)
+    if localize is not None and end.store is not None and end.code != 2:
+        told = signing.follow_up(file, end.store, options, most=localize)
+        typer.echo("\n".join(signing.follow_up_lines(told)))
+    raise typer.Exit(end.code)
 
 
 @app.command(epilog=EPILOG)
@@ -144,10 +158,12 @@ def sync(
 ) -> None:
     """Fill MLflow from a results folder; what is there already is not logged twice."""
     from matrixrun.record import Store, Tracking, find_sweep
+    from matrixrun.signoff import write_plots
 
     store = Store.open(find_sweep(sweep, results_root))
     tracking = Tracking(tracking_uri, store.info.matrix_name)
     with store.writing():
+        write_plots(store)
         tracking.sync(store, pending=store.pending())
     typer.echo(tracking.where())
 
@@ -210,6 +226,10 @@ def accept_baseline(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write it [default: print it].")
     ] = None,
+    tracking_uri: TrackingUri = None,
+    no_tracking: Annotated[
+        bool, typer.Option("--no-tracking", help="Do not tag the sweep's runs in MLflow.")
+    ] = False,
     results_root: ResultsRoot = Path("results"),
 ) -> None:
     """Write what a sweep showed as a file for review: the expectations of those to come."""
@@ -217,10 +237,17 @@ def accept_baseline(
     from matrixrun.record import Store, find_sweep
 
     store = Store.open(find_sweep(sweep, results_root))
+    text = signing.accept(store)
     if out is None:
-        sys.stdout.write(signing.accept(store))
+        sys.stdout.write(text)
     else:
-        typer.echo(signing.write_baseline(store, out))
+        typer.echo(signing.write_baseline(out, text))
+    if not no_tracking:
+        try:
+            tagged = signing.tag_baseline(store, text, tracking_uri)
+            typer.echo(f"MLflow: {tagged} runs are tagged `baseline: accepted`", err=True)
+        except TrackingError as error:
+            typer.echo(f"not tagged in MLflow: {error}", err=True)
 
 
 @app.command(epilog=EPILOG)

@@ -20,7 +20,7 @@ llamacpp       kind `llamacpp`
 """
 
 from matrixrun.engines.attached import Attached
-from matrixrun.engines.environments import Environment, prepare
+from matrixrun.engines.environments import Environment, find_overlay, prepare
 from matrixrun.engines.processes import end_orphans, orphans
 from matrixrun.engines.protocol import Client, Engine, Tokenizing
 from matrixrun.engines.reach import Reach, headers_of
@@ -50,6 +50,7 @@ __all__ = [
     "Tokenizing",
     "end_orphans",
     "engine_environment",
+    "find_overlay",
     "get",
     "headers_of",
     "is_surely_secret",

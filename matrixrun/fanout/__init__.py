@@ -1,6 +1,6 @@
 """Ray: one job that fans launches out over a cluster. No room below imports it.
 
-run        run_matrix: a matrix file to verdicts
+run        run_matrix: a matrix file to verdicts;  run_further: a few cells more
 staging    prompts, tokenized once a target
 sweep      Sweep: the driver's loop; scoring, confirmation, evidence
 refusals   cells that are refused before any launch
@@ -10,6 +10,6 @@ cluster    connect, nodes, infeasible
 hardware   what a launch ran on
 """
 
-from matrixrun.fanout.run import RunOptions, run_matrix
+from matrixrun.fanout.run import RunEnd, RunOptions, run_further, run_matrix
 
-__all__ = ["RunOptions", "run_matrix"]
+__all__ = ["RunEnd", "RunOptions", "run_further", "run_matrix"]

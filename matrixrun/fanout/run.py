@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from matrixrun import plan as planning
+from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.errors import TrackingError, UserError
 from matrixrun.evidence.verdicts import CellEvidence
 from matrixrun.fanout import cluster
@@ -19,7 +20,7 @@ from matrixrun.fanout.refusals import refused_evidence
 from matrixrun.fanout.staging import stage
 from matrixrun.fanout.sweep import Sweep
 from matrixrun.judge import exit_code, settings_for
-from matrixrun.matrix import Matrix
+from matrixrun.matrix import Expansion, Matrix
 from matrixrun.plan import Plan
 from matrixrun.record import (
     Display,
@@ -50,8 +51,15 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 Report = Callable[[Store], Path]
 
 
-def run_matrix(file: Path, options: RunOptions, report: Report) -> int:
-    """Run a matrix file (or finish an interrupted run of it); returns the exit code.
+class RunEnd(msgspec.Struct, frozen=True):
+    """How a run ended: the exit code, and the results folder unless there was nothing to run."""
+
+    code: int
+    store: Store | None = None
+
+
+def run_matrix(file: Path, options: RunOptions, report: Report) -> RunEnd:
+    """Run a matrix file, or finish an interrupted run of it.
 
     `report` writes the sweep's report from its results folder, at the end.
 
@@ -64,13 +72,41 @@ def run_matrix(file: Path, options: RunOptions, report: Report) -> int:
     with choose(quiet=options.quiet) as display:
         if not plan.cells:
             display.note(f"{file}: nothing to run: no cell is left after exclude and constraints")
-            return 5
+            return RunEnd(5)
         store = open_store(file, matrix, options.results)
         with store.writing():
             check_resumable(store, whole)
             store.write_plan(planning.to_json(whole))
             run = _Run(matrix, plan, store, display=display, options=options, report=report)
-            return run.run()
+            return RunEnd(run.run(), store)
+
+
+def run_further(
+    file: Path,
+    matrix: Matrix,
+    options: RunOptions,
+    report: Report,
+    *,
+    known: Sequence[Cell],
+    further: Sequence[Cell],
+) -> Store:
+    """Run `further` cells that the matrix allows into the folder `options.results`, each launched
+    as it would be beside the `known` ones.
+
+    Raises:
+        UserError, StoreError: as `run_matrix`.
+    """
+    cells = {cell.fingerprint: cell for cell in (*known, *further)}
+    whole = planning.build(matrix, Expansion(cells=tuple(cells.values()), excluded=()))
+    plan = planning.select(whole, [cell.id for cell in further])
+    with choose(quiet=options.quiet) as display:
+        store = open_store(file, matrix, options.results)
+        with store.writing():
+            check_resumable(store, plan)
+            store.write_plan(planning.to_json(plan))
+            run = _Run(matrix, plan, store, display=display, options=options, report=report)
+            run.run()
+    return store
 
 
 def open_store(file: Path, matrix: Matrix, results: Path | None) -> Store:

@@ -125,10 +125,11 @@ def portable(value: Any, matrix: Matrix) -> Any:
 
 def sort_key(axes: Assignment) -> tuple[tuple[int, str | int, str], ...]:
     """A total order over cells: axis by axis, numbers by size, text by letter."""
-    return tuple(_value_key(axes[name]) for name in BY_NAME)
+    return tuple(value_key(axes[name]) for name in BY_NAME)
 
 
-def _value_key(value: AxisValue) -> tuple[int, str | int, str]:
+def value_key(value: AxisValue) -> tuple[int, str | int, str]:
+    """A value's place in that order."""
     if value is None:
         return (0, 0, "")
     if isinstance(value, bool | int | float):

@@ -29,6 +29,7 @@ def check(matrix: Matrix, *, file: str) -> None:
         *_expect_problems(matrix),
         *_probe_problems(matrix),
         *_workload_problems(matrix),
+        *_strategy_problems(matrix),
         *_constraint_problems(matrix),
     ]
     raise_problems(file, matrix.source.positions, problems)
@@ -294,6 +295,13 @@ def _workload_problems(matrix: Matrix) -> Iterable[Problem]:
             message = f"{most} tokens cannot hold prompt and output of the workload ({needed})"
             remedy = "raise it, or lower workload.max_tokens or workload.prompt_tokens"
             yield Problem(("engines", name, "limits", "max_model_len"), message, remedy)
+
+
+def _strategy_problems(matrix: Matrix) -> Iterable[Problem]:
+    strategy = matrix.strategy
+    if strategy.kind == "full" and "strength" in strategy.model_fields_set:
+        message = "has no effect beside `kind: full`: every allowed cell is run"
+        yield Problem(("strategy", "strength"), message, "remove it, or write `kind: covering`")
 
 
 def _constraint_problems(matrix: Matrix) -> Iterable[Problem]:

@@ -164,6 +164,14 @@ class Coverage(Section):
     rejections_per_position: Annotated[Whole, Field(ge=0)] = 1
 
 
+class Strategy(Section):
+    """Which of the allowed cells are run: all of them, or a covering array, in which every
+    combination of `strength` values that an allowed cell has still occurs."""
+
+    kind: Literal["full", "covering"] = "full"
+    strength: Size = 2
+
+
 class Timeouts(Section):
     """Seconds: until an engine is healthy, for one request, for building an environment."""
 
@@ -192,6 +200,7 @@ class Matrix(Section):
     exclude: tuple[dict[str, Any], ...] = ()
     include: tuple[dict[str, Any], ...] = ()
     constraints: tuple[str, ...] = ()
+    strategy: Strategy = Strategy()
     probes: tuple[str, ...] = ("equality", "acceptance")
     workload: WorkloadSpec = WorkloadSpec()
     detect: Detect = Detect()

@@ -10,14 +10,14 @@ build      build: Matrix and Expansion to a Plan
 checks     plan_file: a matrix file to a Plan; what it names must be there
 selection  select: a part of a plan (`--only`)
 secrets    mask: a command that may be shown
-render     render_text, to_json
+render     render_text, to_json, interaction_lines
 """
 
 from matrixrun.plan.arms import batch_size
 from matrixrun.plan.build import build
 from matrixrun.plan.checks import plan_file
 from matrixrun.plan.order import fits, next_launches, unfit
-from matrixrun.plan.render import render_text, to_json
+from matrixrun.plan.render import interaction_lines, render_text, to_json
 from matrixrun.plan.secrets import mask
 from matrixrun.plan.selection import select
 from matrixrun.plan.types import Capacity, Group, Plan, PlannedPair
@@ -30,6 +30,7 @@ __all__ = [
     "batch_size",
     "build",
     "fits",
+    "interaction_lines",
     "mask",
     "next_launches",
     "plan_file",

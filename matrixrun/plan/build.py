@@ -45,7 +45,12 @@ def build(matrix: Matrix, expansion: Expansion) -> Plan:
             *power_notes(matrix, len(shared.pairs)),
             *_capacity_notes(ordered),
             *_attach_notes(matrix, ordered),
+            *(
+                f"{rule} matches nothing in the grid, so it excludes nothing."
+                for rule in expansion.idle
+            ),
         ),
+        interactions=expansion.interactions,
     )
 
 

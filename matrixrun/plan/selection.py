@@ -53,6 +53,7 @@ def select(plan: Plan, only: Sequence[str]) -> Plan:
         cpus_at_once=cpus,
         seconds=total_seconds(launches, accelerators=accelerators, cpus=cpus),
         confirmation_launches_at_most=len(groups),
+        interactions=None,
     )
 
 

@@ -6,6 +6,7 @@ import msgspec
 
 from matrixrun.evidence.cells import Cell, Excluded
 from matrixrun.evidence.launches import Launch
+from matrixrun.matrix import Interactions
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +50,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     started. `naive_launches` counts one server per arm: two a pair, and no null arm.
     `accelerators_at_once` and `cpus_at_once` are what the largest gang holds. `seconds` is a rough
     estimate with room for that gang alone. `confirmation_launches_at_most` bounds the second wave.
+    `interactions` says what a covering array holds; None for the full grid, and for a part.
     """
 
     name: str
@@ -64,3 +66,4 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     confirmation_launches_at_most: int
     notes: tuple[str, ...] = ()
+    interactions: Interactions | None = None

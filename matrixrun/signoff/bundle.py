@@ -1,6 +1,6 @@
 """A reproduction of one failing cell, ready to attach upstream: nothing but the engine itself.
 
-README.md  off.sh  on.sh  requests.json  reproduce.py  finding.json  on.log  off.log
+README.md  off.sh  on.sh  requests.json  reproduce.py  finding.json  on.log  off.log  overlay/
 
 `reproduce.py` needs the standard library only; it is a file a kind of engine under
 `templates/reproduce/`, since each speaks its own HTTP. It also minimises, by replay.
@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from matrixrun.engines import find_overlay
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.errors import UserError
 from matrixrun.evidence.requests import Sampling
@@ -27,6 +29,7 @@ from matrixrun.signoff.page import settings_of
 
 PORTS = {"off": 8001, "on": 8002}
 LOG_BYTES = 200_000
+OVERLAY = "overlay"
 
 
 class PlannedLaunch(msgspec.Struct, frozen=True):
@@ -74,6 +77,7 @@ def write_bundle(store: Store, reader: Reader, result: CellResult, out: Path) ->
         launch = planned.get(evidence.outcomes[role].launch)
         if launch is not None:
             write_bytes(folder / f"{arm}.sh", _script(launch, PORTS[arm]).encode())
+            _copy_overlay(launch, folder)
         if store.info.store_text:
             log = store.launch_folder(evidence.outcomes[role].launch) / "engine.log"
             if log.exists():
@@ -121,6 +125,14 @@ def _requests(
     }
 
 
+def _copy_overlay(launch: PlannedLaunch, folder: Path) -> None:
+    """Copy what stands first on the engine's PYTHONPATH: without it the command does not start."""
+    overlay = find_overlay(launch.recipe.get("overlay"))
+    if overlay is not None:
+        left_out = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(overlay, folder / OVERLAY, ignore=left_out, dirs_exist_ok=True)
+
+
 def _script(launch: PlannedLaunch, port: int) -> str:
     """A launch as a shell script; what it cannot know is a variable at its top."""
     values = {
@@ -136,6 +148,9 @@ def _script(launch: PlannedLaunch, port: int) -> str:
     for name, value in values.items():
         lines.append(f"{name}=${{{name}:-{shlex.quote(value)}}}")
     lines += [f"export {name}={_shell(value)}" for name, value in sorted(launch.env.items())]
+    if launch.recipe.get("overlay"):
+        lines.append('HERE=$(cd "$(dirname "$0")" && pwd)')
+        lines.append(f'export PYTHONPATH="$HERE/{OVERLAY}${{PYTHONPATH:+:$PYTHONPATH}}"')
     return "\n".join([*lines, "exec " + " ".join(map(_shell, launch.argv)), ""])
 
 
