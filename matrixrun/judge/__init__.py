@@ -10,6 +10,8 @@ examination  a case with its ceiling and suspicions: what a witness is given
 testimony    what a witness returns
 witnesses/   one file a witness
 invariance   acceptance over batch size, caching and topology
+paired_steps acceptance step by step, between cells of one drafter
+prompt_lookup what an n-gram drafter must propose
 patterns     loops, empty answers, stop tokens
 steps        verification steps, and the engine's counters of them
 power        how many requests show which fault

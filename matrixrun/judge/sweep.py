@@ -11,6 +11,7 @@ from matrixrun.evidence.verdicts import CellResult, Finding, Verdict, Want
 from matrixrun.judge.case import Case, CellObservations, build_case
 from matrixrun.judge.examination import examine
 from matrixrun.judge.invariance import acceptance_notices
+from matrixrun.judge.paired_steps import Trail, step_findings, trail_of
 from matrixrun.judge.settings import JudgeSettings
 from matrixrun.judge.statistics import Ratio, holm
 from matrixrun.judge.steps import steps_of
@@ -42,9 +43,12 @@ def judge_sweep(
     told = _stand([one.told for one in heard], settings.alpha)
     lengths = {one.cell.id: one.length for one in heard if one.length is not None}
     notices = acceptance_notices([one.cell for one in heard], lengths)
+    trails = {one.cell.id: one.trail for one in heard if one.trail is not None}
+    by_step = step_findings([one.cell for one in heard], trails)
     results, wants = [], []
     for one, testimony in zip(heard, told, strict=True):
-        noticed = testimony + Testimony(findings=notices.get(one.cell.id, ()))
+        found = (*by_step.get(one.cell.id, ()), *notices.get(one.cell.id, ()))
+        noticed = testimony + Testimony(findings=found)
         results.append(assemble(one.cell, noticed, settings))
         scores = _once(testimony.wants)
         if scores and not final:
@@ -54,11 +58,12 @@ def judge_sweep(
 
 @dataclass(frozen=True)
 class _Heard:
-    """One cell's testimony, and its mean acceptance length if it has one."""
+    """One cell's testimony; its mean acceptance length and its steps if it has them."""
 
     cell: Cell
     told: Testimony
     length: Ratio | None = None
+    trail: Trail | None = None
 
 
 def _hear(observed: CellObservations, settings: JudgeSettings, sweep_cells: int) -> _Heard:
@@ -74,7 +79,8 @@ def _hear(observed: CellObservations, settings: JudgeSettings, sweep_cells: int)
     examination = examine(case)
     for witness in WITNESSES:
         told += witness.examine(examination)
-    return _Heard(observed.cell, told, _acceptance_length(case))
+    trail = trail_of(case) if sweep_cells > 1 else None
+    return _Heard(observed.cell, told, _acceptance_length(case), trail)
 
 
 def _acceptance_length(case: Case) -> Ratio | None:

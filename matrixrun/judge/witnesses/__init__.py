@@ -12,6 +12,8 @@ degeneration  loops, against the control
 drift         logprobs of the same tokens, against the control
 activity      whether the on arm speculated
 acceptance    what the target takes of the drafts
+prediction    acceptance against what an n-gram drafter must propose
+drafting      draft positions and steps without a draft, within the on arm
 repeats       acceptance of a prompt sent again, against the first time
 coverage      rejections at each draft position
 power         whether enough was observed for the claim
@@ -31,11 +33,13 @@ from matrixrun.judge.witnesses.activity import examine_activity
 from matrixrun.judge.witnesses.baseline import examine_baseline
 from matrixrun.judge.witnesses.checkpoints import examine_checkpoints
 from matrixrun.judge.witnesses.coverage import examine_coverage
+from matrixrun.judge.witnesses.drafting import examine_drafting
 from matrixrun.judge.witnesses.equality import examine_equality
 from matrixrun.judge.witnesses.hardware import examine_hardware
 from matrixrun.judge.witnesses.outcomes import examine_outcomes
 from matrixrun.judge.witnesses.performance import examine_performance
 from matrixrun.judge.witnesses.power import examine_power
+from matrixrun.judge.witnesses.prediction import examine_prediction
 from matrixrun.judge.witnesses.unexplained import examine_unexplained
 
 
@@ -61,6 +65,8 @@ WITNESSES = (
     Witness("drift", drift.examine_drift, drift.RATE_TESTS),
     Witness("activity", examine_activity),
     Witness("acceptance", examine_acceptance),
+    Witness("prediction", examine_prediction),
+    Witness("drafting", examine_drafting),
     Witness("repeats", repeats.examine_repeats, repeats.RATE_TESTS),
     Witness("coverage", examine_coverage),
     Witness("power", examine_power),
