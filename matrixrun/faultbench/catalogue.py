@@ -40,6 +40,7 @@ class Specimen(msgspec.Struct, frozen=True, kw_only=True):
     `report` is the public report it is modelled on, `harm` what it damages. `off_as_on` puts the
     off launch's own answers where the on arm's belong. `corrupting` ones may leave the engine's
     state damaged and run last. `held_out` ones had not been run when the judge was last changed.
+    `method` names the on launch that it goes into.
     """
 
     name: str
@@ -53,12 +54,12 @@ class Specimen(msgspec.Struct, frozen=True, kw_only=True):
     load: Load = Load.PLAIN
     harm: Harm = Harm.OUTPUT
     held_out: bool = False
+    method: str = "draft_model"
 
 
 def _fault(name: str, what: str, report: str, injected: str, **others: Any) -> Specimen:
-    named = {
-        key: others.pop(key) for key in ("load", "corrupting", "harm", "held_out") if key in others
-    }
+    fields = ("load", "corrupting", "harm", "held_out", "method")
+    named = {key: others.pop(key) for key in fields if key in others}
     injection = Injection(name=injected, parameters=others)
     return Specimen(name=name, what=what, report=report, injection=injection, **named)
 
@@ -76,6 +77,7 @@ NO_REPORT = "no report of its own"
 
 SPECIMENS = (
     _harmless("healthy", "the patched launch with nothing switched on", "none"),
+    _harmless("ngram-healthy", "the same, drafting by n-gram", "none", method="ngram"),
     _harmless(
         "off-as-on", "another pass of the off launch in the on arm's place", "vllm#35204",
         off_as_on=True,
@@ -125,7 +127,27 @@ SPECIMENS = (
     ),
     _fault(
         "drafter-off", "the drafter proposes and nothing is used", NO_REPORT, "drafter-off",
-        harm=Harm.OTHER,
+        share=1.0, harm=Harm.OTHER,
+    ),
+    _fault(
+        "drafter-off-in-a-third", "in a third of the requests nothing of the draft is used",
+        NO_REPORT, "drafter-off", share=1 / 3, harm=Harm.OTHER,
+    ),
+    _fault(
+        "ngram-shifted", "every draft position holds the next one's token: output right",
+        "sglang#40144", "shifted", method="ngram", harm=Harm.OTHER,
+    ),
+    _fault(
+        "ngram-off-in-a-third", "in a third of the requests nothing of the draft is used",
+        NO_REPORT, "drafter-off", share=1 / 3, method="ngram", harm=Harm.OTHER,
+    ),
+    _fault(
+        "ngram-all-accepted", "every draft is accepted whole", "Pushkinist/rMLX#436",
+        "all-accepted", method="ngram",
+    ),
+    _fault(
+        "ngram-first-only", "draft positions after the first are always wrong", "llama.cpp#23544",
+        "first-only", vocabulary=1024, method="ngram", harm=Harm.OTHER,
     ),
     _fault(
         "acceptance-decays", "drafts get worse over 300 steps of the engine",

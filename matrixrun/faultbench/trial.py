@@ -88,12 +88,17 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bench:
-    """Runs trials on one pair of launches."""
+    """Runs trials on one pair of launches; `baselines` are shared by pairs of one off launch."""
 
-    def __init__(self, pair: Pair, prompts: Workload, settings: JudgeSettings) -> None:
+    def __init__(
+        self,
+        pair: Pair,
+        prompts: Workload,
+        settings: JudgeSettings,
+        baselines: dict[str, Baseline],
+    ) -> None:
         self.pair, self.settings = pair, settings
-        self._prompts = prompts
-        self._baselines: dict[str, Baseline] = {}
+        self._prompts, self._baselines = prompts, baselines
 
     def trial(self, specimen: Specimen, seed: int) -> TrialResult:
         """Run one specimen on its seed's prompts, block by block, to the first verdict against it
@@ -107,7 +112,7 @@ class Bench:
                 if _caught(specimen, result.verdict):
                     break
             role = Role.A if specimen.off_as_on else Role.ON
-            struck = self.pair.switches[role].struck()
+            struck = self.pair.switch(role).struck()
         finally:
             self._switch(None, seed)
         assert result is not None
@@ -115,21 +120,21 @@ class Bench:
         return self._shortest(told, result, seen)
 
     def _blocks(self) -> int:
-        return -(-self.pair.matrix.workload.prompts // BLOCK)
+        return -(-self.pair.bench.matrix.workload.prompts // BLOCK)
 
     def _switch(self, specimen: Specimen | None, seed: int) -> None:
         injection = None if specimen is None else specimen.injection
         both = specimen is not None and specimen.in_both
-        self.pair.switches[Role.ON].set(injection, seed=seed + 1)
-        self.pair.switches[Role.A].set(injection if both else None, seed=seed + 1001)
+        self.pair.switch(Role.ON).set(injection, seed=seed + 1)
+        self.pair.switch(Role.A).set(injection if both else None, seed=seed + 1001)
 
     # -- one block -----------------------------------------------------------------------------
 
     def _observe(self, specimen: Specimen, seed: int, block: int, seen: Seen) -> None:
-        scorer = self.pair.launches[Role.A].id
+        scorer = self.pair.launch(Role.A).id
         base = self._baseline(specimen, seed, block)
         answer = self._on_pass(specimen, seed, block, base)
-        source = Source(self.pair.launches[Role.ON].id, self._pass_ids()[0])
+        source = Source(self.pair.launch(Role.ON).id, self._pass_ids()[0])
         emitted = [*self._off_emitted(base), Emitted(
             launch=source.launch, pass_id=source.pass_id, observations=answer.observations
         )]  # fmt: skip
@@ -181,13 +186,13 @@ class Bench:
             null=self.pair.run(Role.A, _salted(null, fingerprint([key, "null"]))).observations,
             given={}, workload=workload, requests=main.requests,
         )  # fmt: skip
-        scorer = self.pair.launches[Role.A].id
+        scorer = self.pair.launch(Role.A).id
         for pass_ in probes.score_passes(scorer, self._off_emitted(base), workload).passes:
             base.given[pass_.id] = self.pair.run(Role.A, pass_).scores
         return base
 
     def _off_emitted(self, base: Baseline) -> list[Emitted]:
-        scorer, (main, null) = self.pair.launches[Role.A].id, self._pass_ids()
+        scorer, (main, null) = self.pair.launch(Role.A).id, self._pass_ids()
         return [
             Emitted(launch=scorer, pass_id=main, observations=base.off),
             Emitted(launch=scorer, pass_id=null, observations=base.null),
@@ -195,24 +200,24 @@ class Bench:
 
     def _part(self, seed: int, block: int) -> Workload:
         """Return the prompts of a block: each seed has its own."""
-        start = seed * self.pair.matrix.workload.prompts + block * BLOCK
-        end = min(start + BLOCK, (seed + 1) * self.pair.matrix.workload.prompts)
+        start = seed * self.pair.bench.matrix.workload.prompts + block * BLOCK
+        end = min(start + BLOCK, (seed + 1) * self.pair.bench.matrix.workload.prompts)
         return workload_of(self._prompts.prompts[start:end])
 
     def _passes(self, role: Role, workload: Workload) -> tuple[Pass, ...]:
         probe = probes.get("equality")
-        launch = self.pair.launches[role]
-        return probe.passes(launch, self.pair.plan.cells, workload, self.pair.matrix)
+        launch = self.pair.launch(role)
+        return probe.passes(launch, [self.pair.cell], workload, self.pair.bench.matrix)
 
     def _pass_ids(self) -> tuple[str, str]:
-        sources = probes.get("equality").sources(self.pair.cell, self.pair.plan.pairs[0])
+        sources = probes.get("equality").sources(self.pair.cell, self.pair.planned)
         return sources["off"].pass_id, sources["null"].pass_id
 
     # -- judging ---------------------------------------------------------------------------------
 
     def _judged(self, seen: Seen) -> CellResult:
         """Judge as a sweep of one cell is, its wants answered by A."""
-        scorer = self.pair.launches[Role.A].id
+        scorer = self.pair.launch(Role.A).id
         for _ in range(CONFIRMATION_ROUNDS):
             wants = judge_sweep([self.evidence(seen)], self.settings).wants
             for pass_ in probes.confirmation_passes(scorer, wants):
@@ -228,13 +233,13 @@ class Bench:
         kept = {one.request for one in on}
         growth = dict(seen.growth) if requests is None else {}
         record = PassRecord(
-            launch=self.pair.launches[Role.ON].id, pass_id=self._pass_ids()[0],
+            launch=self.pair.launch(Role.ON).id, pass_id=self._pass_ids()[0],
             kind="observations", path="", sha256="", requests=len(on), seconds=0.0,
             counters_before=dict.fromkeys(growth, 0.0), counters_after=growth,
         )  # fmt: skip
         whole = CellEvidence(
             cell=self.pair.cell,
-            outcomes={str(role): outcome for role, outcome in self.pair.outcomes.items()},
+            outcomes=self.pair.outcomes,
             records={"on": record}, workload_sha256=self._prompts.sha256,
             settings_sha256=fingerprint(self.settings), program=matrixrun.__version__,
         )  # fmt: skip

@@ -55,9 +55,9 @@ def _facts(case: Case) -> dict[str, object]:
 def _severity(case: Case) -> Severity:
     """Return FAULT for a draft model at its plain settings, of which the rule is exact."""
     speculation = case.cell.axes.get("speculation")
-    plain = isinstance(speculation, Speculation) and not speculation.options
-    exact = plain and speculation.method in DRAFT_MODELS
-    return Severity.FAULT if exact else Severity.NOTICE
+    if not isinstance(speculation, Speculation) or speculation.options:
+        return Severity.NOTICE
+    return Severity.FAULT if speculation.method in DRAFT_MODELS else Severity.NOTICE
 
 
 def _by_position(case: Case, steps: Steps, length: int, level: float) -> Testimony:
