@@ -207,11 +207,12 @@ class Bench:
     def _passes(self, role: Role, workload: Workload) -> tuple[Pass, ...]:
         probe = probes.get("equality")
         launch = self.pair.launch(role)
-        return probe.passes(launch, [self.pair.cell], workload, self.pair.bench.matrix)
+        matrix = self.pair.bench.matrix
+        return tuple(probe.passes(launch, [self.pair.cell], workload, matrix))
 
     def _pass_ids(self) -> tuple[str, str]:
         sources = probes.get("equality").sources(self.pair.cell, self.pair.planned)
-        return sources["off"].pass_id, sources["null"].pass_id
+        return sources["off"][0].pass_id, sources["null"][0].pass_id
 
     # -- judging ---------------------------------------------------------------------------------
 
