@@ -9,8 +9,11 @@ from matrixrun.evidence.errors import UserError
 from matrixrun.probes.acceptance import Acceptance
 from matrixrun.probes.equality import Equality
 from matrixrun.probes.protocol import Probe
+from matrixrun.probes.sampling import SamplingProbe
 
-PROBES: dict[str, Probe] = {probe.kind: probe for probe in (Equality(), Acceptance())}
+PROBES: dict[str, Probe] = {
+    probe.kind: probe for probe in (Equality(), Acceptance(), SamplingProbe())
+}
 
 
 def names() -> tuple[str, ...]:

@@ -18,6 +18,7 @@ repeats       acceptance of a prompt sent again, against the first time
 coverage      rejections at each draft position
 power         whether enough was observed for the claim
 performance   speed and reuse, as figures
+distribution  sampled tokens against the target's own probabilities (the probe `sampling`)
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ from matrixrun.judge.case import Case, ProbeObserved
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.settings import JudgeSettings
 from matrixrun.judge.testimony import Testimony
-from matrixrun.judge.witnesses import answers, degeneration, drift, regret, repeats
+from matrixrun.judge.witnesses import (
+    answers,
+    degeneration,
+    distribution,
+    drift,
+    regret,
+    repeats,
+)
 from matrixrun.judge.witnesses.acceptance import examine_acceptance
 from matrixrun.judge.witnesses.activity import examine_activity
 from matrixrun.judge.witnesses.baseline import examine_baseline
@@ -104,7 +112,14 @@ WITNESSES = (
     Witness("performance", examine_performance),
 )
 
-PROBE_WITNESSES: tuple[ProbeWitness, ...] = ()
+PROBE_WITNESSES: tuple[ProbeWitness, ...] = (
+    ProbeWitness(
+        distribution.PROBE,
+        "distribution",
+        distribution.examine_distribution,
+        distribution.RATE_TESTS,
+    ),
+)
 
 RATE_TESTS = sum(witness.rate_tests for witness in WITNESSES)
 
