@@ -6,9 +6,9 @@
 `run` starts pair after pair on llama.cpp (a second a launch): a type of weights, a drafter, a
 length of drafts, a seed for its prompts, and two off launches. Ready ones are left alone. `judge`
 divides each pair's prompts into groups of 30 and judges every group as a sweep of its own, from
-what was stored: no two judgements share a prompt. Given are the verdicts, the exact one-sided bound
-at 95 % on FAIL for one judgement, and that on pairs with a FAIL, since judgements of a pair share its
-launches.
+what was stored: no two judgements share a prompt. Given are the verdicts, the exact one-sided
+bound at 95 % on FAIL for one judgement, and that on pairs with a FAIL, since judgements of a pair
+share its launches.
 """
 
 from __future__ import annotations

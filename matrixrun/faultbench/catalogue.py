@@ -40,7 +40,7 @@ class Specimen(msgspec.Struct, frozen=True, kw_only=True):
     `report` is the public report it is modelled on, `harm` what it damages. `off_as_on` puts the
     off launch's own answers where the on arm's belong. `corrupting` ones may leave the engine's
     state damaged and run last. `held_out` ones had not been run when the judge was last changed.
-    `method` names the on launch that it goes into.
+    `method` names the on launch that it goes into, `probe` the further probe that shows it.
     """
 
     name: str
@@ -55,10 +55,11 @@ class Specimen(msgspec.Struct, frozen=True, kw_only=True):
     harm: Harm = Harm.OUTPUT
     held_out: bool = False
     method: str = "draft_model"
+    probe: str | None = None
 
 
 def _fault(name: str, what: str, report: str, injected: str, **others: Any) -> Specimen:
-    fields = ("load", "corrupting", "harm", "held_out", "method")
+    fields = ("load", "corrupting", "harm", "held_out", "method", "probe")
     named = {key: others.pop(key) for key in fields if key in others}
     injection = Injection(name=injected, parameters=others)
     return Specimen(name=name, what=what, report=report, injection=injection, **named)
@@ -148,6 +149,26 @@ SPECIMENS = (
     _fault(
         "ngram-first-only", "draft positions after the first are always wrong", "llama.cpp#23544",
         "first-only", vocabulary=1024, method="ngram", harm=Harm.OTHER,
+    ),
+    _harmless(
+        "healthy-samples", "samples at temperature 1 with nothing switched on", "none",
+        probe="sampling",
+    ),
+    _fault(
+        "unreduced-residual", "after a rejection the draft's share is not taken off the law",
+        "transformers#32867", "unreduced-residual", harm=Harm.OTHER, probe="sampling",
+    ),
+    _fault(
+        "greedy-residual", "after half of the rejections the best token left is taken",
+        "vllm#42744", "greedy-residual", share=0.5, harm=Harm.OTHER, probe="sampling",
+    ),
+    _fault(
+        "eager-acceptance", "drafts are accepted with p / 0.8 instead of p", "vllm#40149",
+        "eager-acceptance", factor=0.8, harm=Harm.OTHER, probe="sampling",
+    ),
+    _fault(
+        "shared-noise", "all requests of a step get the same random numbers", NO_REPORT,
+        "shared-noise", harm=Harm.OTHER, probe="sampling",
     ),
     _fault(
         "acceptance-decays", "drafts get worse over 300 steps of the engine",

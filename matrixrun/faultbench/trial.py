@@ -19,7 +19,8 @@ from matrixrun.fanout.sweep import CONFIRMATION_ROUNDS
 from matrixrun.faultbench.catalogue import Load, Specimen
 from matrixrun.faultbench.control import Struck
 from matrixrun.faultbench.pair import Pair
-from matrixrun.judge import CellObservations, JudgeSettings, judge_sweep
+from matrixrun.faultbench.probed import OffSide, first, observe
+from matrixrun.judge import CellObservations, JudgeSettings, ProbeObserved, judge_sweep
 from matrixrun.matrix import fingerprint
 from matrixrun.probes import Emitted, Source
 from matrixrun.workloads import Workload
@@ -56,6 +57,12 @@ class Seen:
     confirmations: list[Score] = field(default_factory=list)
     growth: dict[str, float] = field(default_factory=dict)
     prompts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    probed: ProbeObserved | None = None
+
+    @property
+    def order(self) -> list[Observation]:
+        """The answers that the specimen shows in, in the order sent."""
+        return self.on if self.probed is None else list(self.probed.answers("on"))
 
 
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +106,7 @@ class Bench:
     ) -> None:
         self.pair, self.settings = pair, settings
         self._prompts, self._baselines = prompts, baselines
+        self._off_sides: dict[tuple[str, int], OffSide] = {}
 
     def trial(self, specimen: Specimen, seed: int) -> TrialResult:
         """Run one specimen on its seed's prompts, block by block, to the first verdict against it
@@ -106,8 +114,10 @@ class Bench:
         seen, result = Seen(), None
         self._switch(specimen, seed)
         try:
-            for block in range(self._blocks()):
+            for block in range(self._blocks() if specimen.probe is None else 1):
                 self._observe(specimen, seed, block, seen)
+                if specimen.probe is not None:
+                    seen.probed = self._probed(specimen.probe, specimen.name, seed)
                 result = self._judged(seen)
                 if _caught(specimen, result.verdict):
                     break
@@ -155,6 +165,10 @@ class Bench:
             seen.growth[name] = seen.growth.get(name, 0.0) + grown
         ids = {prompt.id: prompt.token_ids for prompt in base.workload.prompts}
         seen.prompts |= {one.request: ids[one.prompt] for one in answer.observations}
+
+    def _probed(self, kind: str, name: str, seed: int) -> ProbeObserved:
+        off = self._off_sides.setdefault((kind, seed), OffSide())
+        return observe(self.pair, kind, self._part(seed, 0), off, fingerprint([name, seed]))
 
     def _on_pass(self, specimen: Specimen, seed: int, block: int, base: Baseline) -> PassAnswer:
         role = Role.A if specimen.off_as_on else Role.ON
@@ -229,7 +243,12 @@ class Bench:
         return judge_sweep([self.evidence(seen)], self.settings, final=True).results[0]
 
     def evidence(self, seen: Seen, requests: int | None = None) -> CellObservations:
-        """Return what was seen as the judge takes it: all, or the first so many requests."""
+        """Return what was seen as the judge takes it: all, or the first so many requests, of a
+        further probe's where that was sent."""
+        probed, some_of_probe = seen.probed, requests
+        if probed is not None:
+            requests = None
+            probed = probed if some_of_probe is None else first(probed, some_of_probe)
         on = seen.on[:requests]
         kept = {one.request for one in on}
         growth = dict(seen.growth) if requests is None else {}
@@ -255,18 +274,18 @@ class Bench:
             evidence=whole, on=tuple(on), off=some(seen.off), null=some(seen.null),
             on_scores=scored(seen.on_scores), off_scores=scored(seen.off_scores),
             null_scores=scored(seen.null_scores), confirmations=tuple(seen.confirmations),
-            prompts=seen.prompts,
+            prompts=seen.prompts, probes=() if probed is None else (probed,),
         )  # fmt: skip
 
     def _shortest(self, told: TrialResult, result: CellResult, seen: Seen) -> TrialResult:
         """Return the result with the fewest requests with which the judge says the same."""
-        low, high = 0, len(seen.on)
+        low, high = 0, len(seen.order)
         while told.caught and high - low > 1:
             middle = (low + high) // 2
             again = judge_sweep([self.evidence(seen, middle)], self.settings, final=True)
             caught = again.results[0].verdict is result.verdict
             low, high = (low, middle) if caught else (middle, high)
-        tokens = sum(one.token_ids.size for one in seen.on[:high])
+        tokens = sum(one.token_ids.size for one in seen.order[:high])
         return msgspec.structs.replace(told, requests=high, tokens=tokens)
 
 
@@ -325,8 +344,8 @@ def _result(
     return TrialResult(
         specimen=specimen.name, seed=seed, verdict=result.verdict.value,
         caught=_caught(specimen, result.verdict), finding=named, reason=result.reason,
-        requests=len(seen.on), tokens=sum(one.token_ids.size for one in seen.on),
-        sent=len(seen.on), struck=struck.times, steps=struck.steps,
+        requests=len(seen.order), tokens=sum(one.token_ids.size for one in seen.order),
+        sent=len(seen.order), struck=struck.times, steps=struck.steps,
         regret_max=float(values.max(initial=0.0)),
         regret_mean=float(values.mean()) if values.size else 0.0,
         logprob_shift=_shift(metrics),

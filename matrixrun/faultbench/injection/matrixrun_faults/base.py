@@ -56,6 +56,23 @@ class Fault:
         """Change the logits that drafts are verified against; row i owns `counts[i] + 1` rows."""
         return logits
 
+    def uniforms(self, step: Step, counts: list[int], uniforms: torch.Tensor) -> torch.Tensor:
+        """Change the random numbers that drafts are accepted by above temperature 0, one for each
+        draft token; row i owns `counts[i]` of them."""
+        return uniforms
+
+    def recovered(
+        self,
+        step: Step,
+        counts: list[int],
+        drafts: torch.Tensor,
+        law: torch.Tensor,
+        tokens: torch.Tensor,
+    ) -> torch.Tensor:
+        """Change what is drawn where a draft token is rejected above temperature 0, [positions],
+        given the target's `law` there, [positions, vocabulary]."""
+        return tokens
+
     def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
         """Change what verification emits, [rows, k + 1], -1 where nothing is emitted."""
         return emitted

@@ -109,6 +109,15 @@ def _wrap_sampler(control: Control, step: Step) -> None:
         control.report()
         return emitted
 
+    def uniforms(original: Any, count: int, counts: list[int], *args: Any) -> Any:
+        return control.fault.uniforms(step, counts, original(count, counts, *args))
+
+    def recover(original: Any, *args: Any, **kwargs: Any) -> Any:
+        counts, drafts, law = args[1], args[3], args[5]
+        return control.fault.recovered(step, counts, drafts, law, original(*args, **kwargs))
+
+    _wrap(rejection_sampler, "generate_uniform_probs", uniforms)
+    _wrap(rejection_sampler, "sample_recovered_tokens", recover)
     _wrap(rejection_sampler.RejectionSampler, "forward", forward)
     _wrap(rejection_sampler, "rejection_sample", sample)
 
