@@ -5,7 +5,7 @@
 
 `run` starts pair after pair on llama.cpp (a second a launch): a type of weights, a drafter, a
 length of drafts, a seed for its prompts, and two off launches. Ready ones are left alone. `judge`
-divides each pair's prompts into groups of 30 and judges every group as a sweep of its own, from
+divides each pair's prompts into groups of 20 and judges every group as a sweep of its own, from
 what was stored: no two judgements share a prompt. Given are the verdicts, the exact one-sided
 bound at 95 % on FAIL for one judgement, and that on pairs with a FAIL, since judgements of a pair
 share its launches.
@@ -25,7 +25,7 @@ from null_sweeps import disjoint, healthy_cells, upper_bound
 from matrixrun.evidence.verdicts import Severity, Verdict
 from matrixrun.judge import judge_sweep
 
-GROUP = 30
+GROUP = 20
 GROUPS = 10
 MATRIX = """
 name: healthy-{number}
@@ -44,8 +44,8 @@ grid:
   prefix_caching: false
   batch_size: 1
   speculation: {{method: draft-simple, draft: {draft}, num_speculative_tokens: {tokens}}}
-workload: {{prompts: {prompts}, max_tokens: 32}}
-detect: {{request_fault_rate: 0.1, confidence: 0.95}}
+workload: {{prompts: {prompts}, max_tokens: 24}}
+detect: {{request_fault_rate: 0.15, confidence: 0.95}}
 control: between-launches
 seed: {seed}
 """
