@@ -170,6 +170,18 @@ SPECIMENS = (
         "shared-noise", "all requests of a step get the same random numbers", NO_REPORT,
         "shared-noise", harm=Harm.OTHER, probe="sampling",
     ),
+    _harmless(
+        "healthy-processors", "logits processors with nothing switched on", "none",
+        probe="processors",
+    ),
+    _fault(
+        "draftless-history", "draft positions are missing from the penalties' history",
+        "vllm#10198", "draftless-history", harm=Harm.OTHER, probe="processors",
+    ),
+    _fault(
+        "min-tokens-ignored", "stop tokens are not masked at draft positions", "vllm#42744",
+        "min-tokens-ignored", harm=Harm.OTHER, probe="processors",
+    ),
     _fault(
         "acceptance-decays", "drafts get worse over 300 steps of the engine",
         "vllm-ascend#10495", "decaying", steps=300, vocabulary=1024, harm=Harm.OTHER,

@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from matrixrun.evidence.errors import UserError
 from matrixrun.probes.acceptance import Acceptance
 from matrixrun.probes.equality import Equality
+from matrixrun.probes.processors import ProcessorsProbe
 from matrixrun.probes.protocol import Probe
 from matrixrun.probes.sampling import SamplingProbe
 
 PROBES: dict[str, Probe] = {
-    probe.kind: probe for probe in (Equality(), Acceptance(), SamplingProbe())
+    probe.kind: probe for probe in (Equality(), Acceptance(), SamplingProbe(), ProcessorsProbe())
 }
 
 

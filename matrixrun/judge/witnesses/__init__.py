@@ -19,12 +19,13 @@ coverage      rejections at each draft position
 power         whether enough was observed for the claim
 performance   speed and reuse, as figures
 distribution  sampled tokens against the target's own probabilities (the probe `sampling`)
+processing    greedy answers with a logits processor on (the probe `processors`)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from matrixrun.evidence.verdicts import CellEvidence
 from matrixrun.judge.case import Case, ProbeObserved
@@ -36,6 +37,7 @@ from matrixrun.judge.witnesses import (
     degeneration,
     distribution,
     drift,
+    processing,
     regret,
     repeats,
 )
@@ -69,12 +71,13 @@ class Witness:
 @dataclass(frozen=True)
 class ProbeExamination:
     """What a probe's own witness is given. `case` holds what was sent alike to every arm; None
-    where the probe's answers are not to be compared."""
+    where the probe's answers are not to be compared. `prompts` are the workload's by name."""
 
     evidence: CellEvidence
     settings: JudgeSettings
     observed: ProbeObserved
     case: Case | None
+    prompts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,9 @@ PROBE_WITNESSES: tuple[ProbeWitness, ...] = (
         "distribution",
         distribution.examine_distribution,
         distribution.RATE_TESTS,
+    ),
+    ProbeWitness(
+        processing.PROBE, "processing", processing.examine_processing, processing.RATE_TESTS
     ),
 )
 

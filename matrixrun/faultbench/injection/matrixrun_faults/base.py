@@ -73,6 +73,17 @@ class Fault:
         given the target's `law` there, [positions, vocabulary]."""
         return tokens
 
+    def histories(
+        self, step: Step, committed: list[list[int]], drafts: list[list[int]], made: list[list[int]]
+    ) -> list[list[int]]:
+        """Change what penalties take for generated at each draft position: `made` are the
+        committed tokens of its request with the draft's tokens before it."""
+        return made
+
+    def least_tokens(self, step: Step, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+        """Change the logits at draft positions after stop tokens were masked there."""
+        return after
+
     def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
         """Change what verification emits, [rows, k + 1], -1 where nothing is emitted."""
         return emitted

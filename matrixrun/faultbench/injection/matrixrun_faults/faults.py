@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import arithmetic, drafting, ending, memory, sampling, verification
+from . import arithmetic, drafting, ending, memory, processing, sampling, verification
 from .base import Fault
 
 FAULTS: dict[str, type[Fault]] = {
@@ -36,6 +36,8 @@ FAULTS: dict[str, type[Fault]] = {
     "greedy-residual": sampling.GreedyResidual,
     "eager-acceptance": sampling.EagerAcceptance,
     "shared-noise": sampling.SharedNoise,
+    "draftless-history": processing.DraftlessHistory,
+    "min-tokens-ignored": processing.MinTokensIgnored,
     "noise": arithmetic.Noise,
     "width-dependent": arithmetic.WidthDependent,
 }

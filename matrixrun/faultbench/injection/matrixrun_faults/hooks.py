@@ -116,6 +116,19 @@ def _wrap_sampler(control: Control, step: Step) -> None:
         counts, drafts, law = args[1], args[3], args[5]
         return control.fault.recovered(step, counts, drafts, law, original(*args, **kwargs))
 
+    combine = rejection_sampler.RejectionSampler._combine_outputs_with_spec_tokens
+
+    def histories(committed: Any, drafts: Any = None) -> Any:
+        made = combine(committed, drafts)
+        return made if drafts is None else control.fault.histories(step, committed, drafts, made)
+
+    def mask(original: Any, processor: Any, logits: Any, counts: Any) -> Any:
+        before = logits.clone()
+        return control.fault.least_tokens(step, before, original(processor, logits, counts))
+
+    sampler_class = rejection_sampler.RejectionSampler
+    sampler_class._combine_outputs_with_spec_tokens = staticmethod(histories)
+    _wrap(rejection_sampler.MinTokensLogitsProcessor, "apply_with_spec_decode", mask)
     _wrap(rejection_sampler, "generate_uniform_probs", uniforms)
     _wrap(rejection_sampler, "sample_recovered_tokens", recover)
     _wrap(rejection_sampler.RejectionSampler, "forward", forward)
