@@ -155,6 +155,11 @@ SPECIMENS = (
         probe="sampling",
     ),
     _fault(
+        "unset-temperature", "temperatures of draft positions are uninitialised: the engine itself",
+        "vLLM 0.32 on a CPU, found by this probe", "unset-temperature", harm=Harm.OTHER,
+        probe="sampling",
+    ),
+    _fault(
         "unreduced-residual", "after a rejection the draft's share is not taken off the law",
         "transformers#32867", "unreduced-residual", harm=Harm.OTHER, probe="sampling",
     ),

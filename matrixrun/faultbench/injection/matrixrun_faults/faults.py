@@ -32,6 +32,7 @@ FAULTS: dict[str, type[Fault]] = {
     "neighbours": drafting.Neighbours,
     "first-only": drafting.FirstOnly,
     "stops-at-once": ending.StopsAtOnce,
+    "unset-temperature": sampling.UnsetTemperature,
     "unreduced-residual": sampling.UnreducedResidual,
     "greedy-residual": sampling.GreedyResidual,
     "eager-acceptance": sampling.EagerAcceptance,

@@ -129,6 +129,16 @@ def _wrap_sampler(control: Control, step: Step) -> None:
     sampler_class = rejection_sampler.RejectionSampler
     sampler_class._combine_outputs_with_spec_tokens = staticmethod(histories)
     _wrap(rejection_sampler.MinTokensLogitsProcessor, "apply_with_spec_decode", mask)
+
+    def expand(original: Any, given: Any, ends: Any, count: int, **replaced: Any) -> Any:
+        own = original(given, ends, count, **replaced)
+        counts = np.diff(ends.cpu().numpy(), prepend=0)
+        old, new = replaced.get("replace_from", 0), replaced.get("replace_to", 0)
+        kept = given.masked_fill(given == old, new)
+        right = kept.repeat_interleave(ends.new_tensor(counts))
+        return control.fault.expanded(step, right, own)
+
+    _wrap(rejection_sampler, "expand_batch_to_tokens", expand)
     _wrap(rejection_sampler, "generate_uniform_probs", uniforms)
     _wrap(rejection_sampler, "sample_recovered_tokens", recover)
     _wrap(rejection_sampler.RejectionSampler, "forward", forward)

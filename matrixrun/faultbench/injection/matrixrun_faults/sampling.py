@@ -8,6 +8,15 @@ from .base import Fault
 from .step import Step
 
 
+class UnsetTemperature(Fault):
+    """The temperatures of draft positions are what happened to lie in memory: vLLM 0.32 on a CPU,
+    as it is. In every other specimen the bench puts them right."""
+
+    def expanded(self, step: Step, right: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+        self.struck += own.numel()
+        return own
+
+
 class UnreducedResidual(Fault):
     """After a rejection the token is drawn from the target's own law: the draft's share is not
     taken off, so that the rejected token may come back."""
