@@ -19,6 +19,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from null_sweeps import disjoint, healthy_cells, upper_bound
 
@@ -26,6 +27,8 @@ from matrixrun.evidence.verdicts import Severity, Verdict
 from matrixrun.judge import judge_sweep
 
 GROUP = 20
+# What so many prompts show at a confidence of 95 %.
+DETECT = 0.15
 GROUPS = 10
 MATRIX = """
 name: healthy-{number}
@@ -45,7 +48,7 @@ grid:
   batch_size: 1
   speculation: {{method: draft-simple, draft: {draft}, num_speculative_tokens: {tokens}}}
 workload: {{prompts: {prompts}, max_tokens: 24}}
-detect: {{request_fault_rate: 0.15, confidence: 0.95}}
+detect: {{request_fault_rate: {detect}, confidence: 0.95}}
 control: between-launches
 seed: {seed}
 """
@@ -67,7 +70,7 @@ def matrix_of(number: int) -> str:
     weights, draft, tokens = kind_of(number)
     suffix = "" if weights == "none" else f"/{weights}"
     text = MATRIX.format(number=number, suffix=suffix, quantization=weights, draft=draft,
-                         tokens=tokens, prompts=GROUP * GROUPS, seed=1000 + number)  # fmt: skip
+                         detect=DETECT, tokens=tokens, prompts=GROUP * GROUPS, seed=1000 + number)  # fmt: skip
     return text.replace("targets: {none:", f"targets: {{{weights}:")
 
 
@@ -92,6 +95,7 @@ def judge(folder: Path) -> None:
     pairs = sorted(int(path.name.split("-")[1]) for path in folder.glob("healthy-*/"))
     for number in pairs:
         cells, settings = healthy_cells(folder / f"healthy-{number}")
+        settings = msgspec.structs.replace(settings, detect_rate=DETECT)
         noisy = kind_of(number)[0] in NOISY
         for group in (one for cell in cells for one in disjoint(cell, GROUP)):
             result = judge_sweep([group], settings, final=True).results[0]
