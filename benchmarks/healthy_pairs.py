@@ -69,8 +69,10 @@ def matrix_of(number: int) -> str:
     """Return the matrix file of a pair."""
     weights, draft, tokens = kind_of(number)
     suffix = "" if weights == "none" else f"/{weights}"
-    text = MATRIX.format(number=number, suffix=suffix, quantization=weights, draft=draft,
-                         detect=DETECT, tokens=tokens, prompts=GROUP * GROUPS, seed=1000 + number)  # fmt: skip
+    text = MATRIX.format(
+        number=number, suffix=suffix, quantization=weights, draft=draft, tokens=tokens,
+        prompts=GROUP * GROUPS, detect=DETECT, seed=1000 + number,
+    )  # fmt: skip
     return text.replace("targets: {none:", f"targets: {{{weights}:")
 
 

@@ -68,8 +68,10 @@ def swapped(cell: CellObservations, random: np.random.Generator) -> CellObservat
         filled = _with_logprobs(one, other, scores.get(one.request))
         null[one.request] = _with_steps(filled, other)
     on_scores, null_scores = _exchange(cell.on_scores, cell.null_scores, moved)
-    return replace(cell, evidence=_unpredicted(cell.evidence), on=tuple(on),
-                   null=tuple(null.values()), on_scores=on_scores, null_scores=null_scores)  # fmt: skip
+    return replace(
+        cell, evidence=_unpredicted(cell.evidence), on=tuple(on), null=tuple(null.values()),
+        on_scores=on_scores, null_scores=null_scores,
+    )  # fmt: skip
 
 
 def _unpredicted(evidence: CellEvidence) -> CellEvidence:
