@@ -8,6 +8,7 @@ answers       events: failed requests, NaN, nothing, past the end, limits missed
 unexplained   emitted tokens that no off evaluation accounts for
 equality      exact match, first forks and their gaps
 regret        what all emitted tokens cost the target, against the control
+hazard        whether what lies beyond the floor stands behind rejections, as a cause
 degeneration  loops, against the control
 drift         logprobs of the same tokens, against the control
 activity      whether the on arm speculated
@@ -49,6 +50,7 @@ from matrixrun.judge.witnesses.coverage import examine_coverage
 from matrixrun.judge.witnesses.drafting import examine_drafting
 from matrixrun.judge.witnesses.equality import examine_equality
 from matrixrun.judge.witnesses.hardware import examine_hardware
+from matrixrun.judge.witnesses.hazard import examine_hazard
 from matrixrun.judge.witnesses.outcomes import examine_outcomes
 from matrixrun.judge.witnesses.performance import examine_performance
 from matrixrun.judge.witnesses.power import examine_power
@@ -98,6 +100,7 @@ WITNESSES = (
     Witness("unexplained", examine_unexplained, everywhere=True),
     Witness("equality", examine_equality, everywhere=True),
     Witness("regret", regret.examine_regret, regret.RATE_TESTS, everywhere=True),
+    Witness("hazard", examine_hazard),
     Witness(
         "degeneration",
         degeneration.examine_degeneration,
