@@ -25,11 +25,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from scipy import stats
 
 from matrixrun.evidence.requests import Observation, Score
-from matrixrun.evidence.verdicts import Severity, Verdict
+from matrixrun.evidence.verdicts import CellEvidence, Severity, Verdict
 from matrixrun.judge import CellObservations, JudgeSettings, judge_sweep
 from matrixrun.record import Store
 from matrixrun.record.replay import Reader
@@ -67,8 +68,19 @@ def swapped(cell: CellObservations, random: np.random.Generator) -> CellObservat
         filled = _with_logprobs(one, other, scores.get(one.request))
         null[one.request] = _with_steps(filled, other)
     on_scores, null_scores = _exchange(cell.on_scores, cell.null_scores, moved)
-    return replace(cell, on=tuple(on), null=tuple(null.values()), on_scores=on_scores,
-                   null_scores=null_scores)  # fmt: skip
+    return replace(
+        cell, evidence=_unpredicted(cell.evidence), on=tuple(on), null=tuple(null.values()),
+        on_scores=on_scores, null_scores=null_scores,
+    )  # fmt: skip
+
+
+def _unpredicted(evidence: CellEvidence) -> CellEvidence:
+    """Return the evidence without what an n-gram drafter is predicted from: steps stay with the on
+    arm, and are not those of another answer."""
+    on = evidence.outcomes["on"]
+    facts = {name: value for name, value in on.facts.items() if "prompt_lookup" not in name}
+    silent = msgspec.structs.replace(on, facts=facts)
+    return msgspec.structs.replace(evidence, outcomes={**evidence.outcomes, "on": silent})
 
 
 def _with_steps(tokens: Observation, steps: Observation) -> Observation:

@@ -25,6 +25,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
+    min_tokens: int = 0
     seed: int | None = 0
     ignore_eos: bool = False
     stop_token_ids: tuple[int, ...] = ()
@@ -57,6 +58,8 @@ class ScoreRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     With DECODE and EXTEND only the last token is scored (`start == len(token_ids) - 1`). `rows` is
     the number of rows to extend by, where an engine lets us choose it; 0 leaves it to the engine.
+    `top` is the number of best tokens wanted at each position of a prefill, where more than the
+    best one is needed; an engine that cannot tell gives none.
     """
 
     id: str
@@ -64,6 +67,7 @@ class ScoreRequest(msgspec.Struct, frozen=True, kw_only=True):
     start: int
     evaluation: Evaluation = Evaluation.PREFILL
     rows: int = 0
+    top: int = 1
 
 
 class Pass(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +132,8 @@ class Observation:
 class Score:
     """The off arm's valuation of given tokens. Arrays of n scored positions: token_logprobs [n]
     and best_logprobs [n] float32 (natural log), best_ids [n] int32. Regret is best - token.
+    Where more than the best token was asked for and is known: top_ids [n, k] int32 and
+    top_logprobs [n, k] float32, best first, padded with -1 and NaN.
 
     `bounded` marks a score whose token lay outside what the engine returned: its logprob is then
     an upper bound and the regret a lower bound."""
@@ -141,6 +147,8 @@ class Score:
     rows: int = 0
     bounded: bool = False
     error: str | None = None
+    top_ids: IntArray = field(default_factory=_ints)
+    top_logprobs: FloatArray = field(default_factory=_floats)
 
     @property
     def regret(self) -> FloatArray:

@@ -237,9 +237,14 @@ class Sweep:
         scorer = running.launch
         group = self._group(scorer)
         emitted = [
-            probes.Emitted(launch=source.launch, pass_id=source.pass_id, observations=observations)
+            probes.Emitted(
+                launch=source.launch,
+                pass_id=source.pass_id,
+                observations=observations,
+                top=probes.TOPS if Data.TOPS in self._needs(source) else 1,
+            )
             for source, (observations, _) in self.observed.items()
-            if source.launch in group and self._is_scored(source)
+            if source.launch in group and Data.SCORES in self._needs(source)
         ]
         scoring = probes.score_passes(scorer.id, emitted, workload)
         given: dict[str, tuple[Score, ...]] = {}
@@ -259,9 +264,8 @@ class Sweep:
             )
         await self._confirm(running)
 
-    def _is_scored(self, source: Source) -> bool:
-        kind = source.pass_id.split(".", 1)[0]
-        return Data.SCORES in probes.get(kind).needs
+    def _needs(self, source: Source) -> frozenset[Data]:
+        return probes.get(source.pass_id.split(".", 1)[0]).needs
 
     async def _confirm(self, running: RunningLaunch) -> None:
         """Fetch what the judge wants of A while A still runs: re-scoring costs no launch then."""

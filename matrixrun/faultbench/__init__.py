@@ -3,6 +3,7 @@
 catalogue   the specimens: faults by public report, and harmless things that must not be accused
 control     Switch: which injection is active in a launch
 pair        Pair: one on and one off launch that serve every specimen
+probed      what a further probe observes on a pair
 trial       Bench: one specimen with one seed, judged in blocks as a sweep is
 table       the outcome as a table and as JSON
 run         run_bench

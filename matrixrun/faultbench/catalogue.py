@@ -40,6 +40,7 @@ class Specimen(msgspec.Struct, frozen=True, kw_only=True):
     `report` is the public report it is modelled on, `harm` what it damages. `off_as_on` puts the
     off launch's own answers where the on arm's belong. `corrupting` ones may leave the engine's
     state damaged and run last. `held_out` ones had not been run when the judge was last changed.
+    `method` names the on launch that it goes into, `probe` the further probe that shows it.
     """
 
     name: str
@@ -53,12 +54,13 @@ class Specimen(msgspec.Struct, frozen=True, kw_only=True):
     load: Load = Load.PLAIN
     harm: Harm = Harm.OUTPUT
     held_out: bool = False
+    method: str = "draft_model"
+    probe: str | None = None
 
 
 def _fault(name: str, what: str, report: str, injected: str, **others: Any) -> Specimen:
-    named = {
-        key: others.pop(key) for key in ("load", "corrupting", "harm", "held_out") if key in others
-    }
+    fields = ("load", "corrupting", "harm", "held_out", "method", "probe")
+    named = {key: others.pop(key) for key in fields if key in others}
     injection = Injection(name=injected, parameters=others)
     return Specimen(name=name, what=what, report=report, injection=injection, **named)
 
@@ -76,6 +78,7 @@ NO_REPORT = "no report of its own"
 
 SPECIMENS = (
     _harmless("healthy", "the patched launch with nothing switched on", "none"),
+    _harmless("ngram-healthy", "the same, drafting by n-gram", "none", method="ngram"),
     _harmless(
         "off-as-on", "another pass of the off launch in the on arm's place", "vllm#35204",
         off_as_on=True,
@@ -125,7 +128,64 @@ SPECIMENS = (
     ),
     _fault(
         "drafter-off", "the drafter proposes and nothing is used", NO_REPORT, "drafter-off",
-        harm=Harm.OTHER,
+        share=1.0, harm=Harm.OTHER,
+    ),
+    _fault(
+        "drafter-off-in-a-third", "in a third of the requests nothing of the draft is used",
+        NO_REPORT, "drafter-off", share=1 / 3, harm=Harm.OTHER,
+    ),
+    _fault(
+        "ngram-shifted", "every draft position holds the next one's token: output right",
+        "sglang#40144", "shifted", method="ngram", harm=Harm.OTHER,
+    ),
+    _fault(
+        "ngram-off-in-a-third", "in a third of the requests nothing of the draft is used",
+        NO_REPORT, "drafter-off", share=1 / 3, method="ngram", harm=Harm.OTHER,
+    ),
+    _fault(
+        "ngram-all-accepted", "every draft is accepted whole", "Pushkinist/rMLX#436",
+        "all-accepted", method="ngram",
+    ),
+    _fault(
+        "ngram-first-only", "draft positions after the first are always wrong", "llama.cpp#23544",
+        "first-only", vocabulary=1024, method="ngram", harm=Harm.OTHER,
+    ),
+    _harmless(
+        "healthy-samples", "samples at temperature 1 with nothing switched on", "none",
+        probe="sampling",
+    ),
+    _fault(
+        "unset-temperature", "temperatures of draft positions are uninitialised: the engine itself",
+        "vLLM 0.32 on a CPU, found by this probe", "unset-temperature", harm=Harm.OTHER,
+        probe="sampling",
+    ),
+    _fault(
+        "unreduced-residual", "after a rejection the draft's share is not taken off the law",
+        "transformers#32867", "unreduced-residual", harm=Harm.OTHER, probe="sampling",
+    ),
+    _fault(
+        "greedy-residual", "after half of the rejections the best token left is taken",
+        "vllm#42744", "greedy-residual", share=0.5, harm=Harm.OTHER, probe="sampling",
+    ),
+    _fault(
+        "eager-acceptance", "drafts are accepted with p / 0.8 instead of p", "vllm#40149",
+        "eager-acceptance", factor=0.8, harm=Harm.OTHER, probe="sampling",
+    ),
+    _fault(
+        "shared-noise", "all requests of a step get the same random numbers", NO_REPORT,
+        "shared-noise", harm=Harm.OTHER, probe="sampling",
+    ),
+    _harmless(
+        "healthy-processors", "logits processors with nothing switched on", "none",
+        probe="processors",
+    ),
+    _fault(
+        "draftless-history", "draft positions are missing from the penalties' history",
+        "vllm#10198", "draftless-history", harm=Harm.OTHER, probe="processors",
+    ),
+    _fault(
+        "min-tokens-ignored", "stop tokens are not masked at draft positions", "vllm#42744",
+        "min-tokens-ignored", harm=Harm.OTHER, probe="processors",
     ),
     _fault(
         "acceptance-decays", "drafts get worse over 300 steps of the engine",

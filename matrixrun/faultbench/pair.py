@@ -1,9 +1,10 @@
-"""The pair of launches: started once, they serve every specimen."""
+"""The launches: started once, they serve every specimen."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -11,35 +12,44 @@ import msgspec
 
 from matrixrun import engines, models, workloads
 from matrixrun import plan as planning
-from matrixrun.evidence.cells import Cell
+from matrixrun.evidence.cells import Cell, Speculation
 from matrixrun.evidence.errors import EngineDied, EngineError
 from matrixrun.evidence.launches import Launch, LaunchEnd, LaunchOutcome, Role
 from matrixrun.evidence.requests import Pass
 from matrixrun.fanout.actor import LaunchBody, LaunchSettings, PassAnswer
 from matrixrun.faultbench.control import Switch
 from matrixrun.matrix import Matrix, expand, load
+from matrixrun.plan import PlannedPair
 from matrixrun.workloads import Workload
 
 BENCH = Path(__file__).with_name("bench.yaml")
 Say = Callable[[str], None]
 
 
-class Pair:
-    """One cell's on and off launch, both with the injection in their processes.
+class Launches:
+    """The bench's launches, each with the injection in its process: one off launch that serves
+    every on launch, one on launch for each method wanted."""
 
-    Faults of speculation go into the on launch alone; the off launch only ever gets what is a
-    property of the engine.
-    """
-
-    def __init__(self, cache: Path, say: Say) -> None:
+    def __init__(self, cache: Path, say: Say, methods: Collection[str]) -> None:
         self.matrix: Matrix = load(BENCH)
         self.plan = planning.build(self.matrix, expand(self.matrix, file=str(BENCH)))
         self._cache, self._say = cache, say
         self._folder = tempfile.TemporaryDirectory(prefix="matrixrun-faultbench-")
+        self.pairs = {
+            method: Pair(self, cell, pair)
+            for cell, pair in zip(self.plan.cells, self.plan.pairs, strict=True)
+            for method in [_method(cell)]
+            if method in methods
+        }
+        wanted = {
+            name for pair in self.pairs.values() for name in (pair.planned.on, pair.planned.off)
+        }
         folder = Path(self._folder.name)
-        self.switches = {Role.ON: Switch(folder, "on"), Role.A: Switch(folder, "off")}
+        self.switches = {name: Switch(folder, name) for name in sorted(wanted)}
         self.launches = {
-            one.role: _with_injection(one, self.switches[one.role]) for one in self.plan.launches
+            one.id: _with_injection(one, self.switches[one.id])
+            for one in self.plan.launches
+            if one.id in wanted
         }
         timeouts = self.matrix.timeouts
         self._settings = LaunchSettings(
@@ -47,20 +57,15 @@ class Pair:
             build_timeout=timeouts.build,
         )  # fmt: skip
         self._bodies = {
-            role: LaunchBody(launch, self._settings) for role, launch in self.launches.items()
+            name: LaunchBody(launch, self._settings) for name, launch in self.launches.items()
         }
-        self.outcomes: dict[Role, LaunchOutcome] = {}
+        self.outcomes: dict[str, LaunchOutcome] = {}
 
-    @property
-    def cell(self) -> Cell:
-        """The one cell of the bench."""
-        return self.plan.cells[0]
-
-    def __enter__(self) -> Pair:
+    def __enter__(self) -> Launches:
         try:
-            for role, body in self._bodies.items():
-                self._say(f"starting {self.launches[role].id}")
-                self.outcomes[role] = _served(body.start())
+            for name, body in self._bodies.items():
+                self._say(f"starting {name}")
+                self.outcomes[name] = _served(body.start())
         except BaseException:
             self.stop()
             raise
@@ -75,33 +80,33 @@ class Pair:
         self.stop()
 
     def stop(self) -> None:
-        """End both engines."""
+        """End every engine."""
         for body in self._bodies.values():
             body.finish()
         self._folder.cleanup()
 
-    def run(self, role: Role, pass_: Pass) -> PassAnswer:
-        """Send one pass.
+    def run(self, name: str, pass_: Pass) -> PassAnswer:
+        """Send one pass to a launch.
 
         Raises:
-            EngineDied: the on launch's engine died in it.
+            EngineDied: an on launch's engine died in it.
             EngineError: the off launch's did.
         """
-        answer = self._bodies[role].run(pass_)
+        answer = self._bodies[name].run(pass_)
         if isinstance(answer, LaunchOutcome):
-            kind = EngineDied if role is Role.ON else EngineError
+            kind = EngineDied if self.launches[name].role is Role.ON else EngineError
             raise kind(f"{answer.launch}: {answer.message}", log_tail=answer.log_tail)
         return answer
 
-    def restart(self, role: Role) -> None:
+    def restart(self, name: str) -> None:
         """Start a launch again whose engine has died."""
-        self._bodies[role].finish()
-        self._bodies[role] = LaunchBody(self.launches[role], self._settings)
-        self.outcomes[role] = _served(self._bodies[role].start())
+        self._bodies[name].finish()
+        self._bodies[name] = LaunchBody(self.launches[name], self._settings)
+        self.outcomes[name] = _served(self._bodies[name].start())
 
     def workload(self, prompts: int) -> Workload:
-        """Return `prompts` distinct prompts for the pair's target."""
-        config = self.launches[Role.A].config
+        """Return `prompts` distinct prompts for the target."""
+        config = next(one for one in self.launches.values() if one.role is Role.A).config
         environment = engines.prepare(
             config.recipe, cache=self._cache, timeout=self.matrix.timeouts.build, on_line=self._say
         )
@@ -109,6 +114,49 @@ class Pair:
         spec = self.matrix.workload.model_copy(update={"prompts": prompts})
         tokenizer = workloads.load_tokenizer(str(folder), None)
         return workloads.build(spec, tokenizer, seed=self.matrix.seed)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One cell's on and off launch among the bench's.
+
+    Faults of speculation go into the on launch alone; the off launch only ever gets what is a
+    property of the engine.
+    """
+
+    bench: Launches
+    cell: Cell
+    planned: PlannedPair
+
+    def launch(self, role: Role) -> Launch:
+        """Return the launch of a role, ON or A."""
+        return self.bench.launches[self._name(role)]
+
+    def switch(self, role: Role) -> Switch:
+        """Return what says which injection is active in it."""
+        return self.bench.switches[self._name(role)]
+
+    @property
+    def outcomes(self) -> dict[str, LaunchOutcome]:
+        """What became of both launches, by role."""
+        return {str(role): self.bench.outcomes[self._name(role)] for role in (Role.ON, Role.A)}
+
+    def run(self, role: Role, pass_: Pass) -> PassAnswer:
+        """Send one pass; raises as `Launches.run` does."""
+        return self.bench.run(self._name(role), pass_)
+
+    def restart(self) -> None:
+        """Start the on launch again."""
+        self.bench.restart(self.planned.on)
+
+    def _name(self, role: Role) -> str:
+        return self.planned.on if role is Role.ON else self.planned.off
+
+
+def _method(cell: Cell) -> str:
+    speculation = cell.axes["speculation"]
+    assert isinstance(speculation, Speculation)
+    return speculation.method
 
 
 def _with_injection(launch: Launch, switch: Switch) -> Launch:

@@ -1,4 +1,4 @@
-"""`matrixrun faultbench`: every specimen over several seeds, on one pair of launches."""
+"""`matrixrun faultbench`: every specimen over several seeds, on the bench's launches."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import msgspec
 from rich.console import Console
 
 from matrixrun.evidence.errors import EngineDied
-from matrixrun.evidence.launches import Role
 from matrixrun.faultbench.catalogue import Specimen, select
-from matrixrun.faultbench.pair import Pair
+from matrixrun.faultbench.pair import Launches
 from matrixrun.faultbench.table import BAD, Line, as_json, as_table, summarise
-from matrixrun.faultbench.trial import Bench, TrialResult, died
+from matrixrun.faultbench.trial import Baseline, Bench, TrialResult, died
 from matrixrun.judge import settings_for
 
 Say = Callable[[str], None]
@@ -49,15 +48,20 @@ def run_bench(options: BenchOptions, *, cache: Path, say: Say) -> BenchResult:
     """
     chosen, began = select(options.only), time.monotonic()
     trials: list[TrialResult] = []
-    with Pair(cache, say) as pair:
-        prompts = pair.workload(pair.matrix.workload.prompts * options.seeds)
-        bench = Bench(pair, prompts, settings_for(pair.matrix))
+    with Launches(cache, say, {one.method for one in chosen}) as launches:
+        prompts = launches.workload(launches.matrix.workload.prompts * options.seeds)
+        settings, baselines = settings_for(launches.matrix), dict[str, Baseline]()
+        benches = {
+            method: Bench(pair, prompts, settings, baselines)
+            for method, pair in launches.pairs.items()
+        }
         for specimen in chosen:
+            bench = benches[specimen.method]
             trials.extend(_trial(bench, specimen, seed, say) for seed in range(options.seeds))
         about = {
             "seconds": time.monotonic() - began,
             "seeds": options.seeds,
-            "facts": {str(role): one.facts for role, one in pair.outcomes.items()},
+            "facts": {name: one.facts for name, one in launches.outcomes.items()},
         }
     lines = tuple(_lines(chosen, trials))
     if options.json_file is not None:
@@ -75,7 +79,7 @@ def _trial(bench: Bench, specimen: Specimen, seed: int, say: Say) -> TrialResult
     try:
         result = bench.trial(specimen, seed)
     except EngineDied as error:
-        bench.pair.restart(Role.ON)
+        bench.pair.restart()
         result = died(specimen, seed, error)
     finding = result.finding or "nothing"
     say(f"{specimen.name}, seed {seed}: {result.verdict} ({finding}) after {result.requests} of "

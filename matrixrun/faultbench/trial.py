@@ -19,7 +19,8 @@ from matrixrun.fanout.sweep import CONFIRMATION_ROUNDS
 from matrixrun.faultbench.catalogue import Load, Specimen
 from matrixrun.faultbench.control import Struck
 from matrixrun.faultbench.pair import Pair
-from matrixrun.judge import CellObservations, JudgeSettings, judge_sweep
+from matrixrun.faultbench.probed import OffSide, first, observe
+from matrixrun.judge import CellObservations, JudgeSettings, ProbeObserved, judge_sweep
 from matrixrun.matrix import fingerprint
 from matrixrun.probes import Emitted, Source
 from matrixrun.workloads import Workload
@@ -56,6 +57,12 @@ class Seen:
     confirmations: list[Score] = field(default_factory=list)
     growth: dict[str, float] = field(default_factory=dict)
     prompts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    probed: ProbeObserved | None = None
+
+    @property
+    def order(self) -> list[Observation]:
+        """The answers that the specimen shows in, in the order sent."""
+        return self.on if self.probed is None else list(self.probed.answers("on"))
 
 
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,12 +95,18 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bench:
-    """Runs trials on one pair of launches."""
+    """Runs trials on one pair of launches; `baselines` are shared by pairs of one off launch."""
 
-    def __init__(self, pair: Pair, prompts: Workload, settings: JudgeSettings) -> None:
+    def __init__(
+        self,
+        pair: Pair,
+        prompts: Workload,
+        settings: JudgeSettings,
+        baselines: dict[str, Baseline],
+    ) -> None:
         self.pair, self.settings = pair, settings
-        self._prompts = prompts
-        self._baselines: dict[str, Baseline] = {}
+        self._prompts, self._baselines = prompts, baselines
+        self._off_sides: dict[tuple[str, int], OffSide] = {}
 
     def trial(self, specimen: Specimen, seed: int) -> TrialResult:
         """Run one specimen on its seed's prompts, block by block, to the first verdict against it
@@ -101,13 +114,15 @@ class Bench:
         seen, result = Seen(), None
         self._switch(specimen, seed)
         try:
-            for block in range(self._blocks()):
+            for block in range(self._blocks() if specimen.probe is None else 1):
                 self._observe(specimen, seed, block, seen)
+                if specimen.probe is not None:
+                    seen.probed = self._probed(specimen.probe, specimen.name, seed)
                 result = self._judged(seen)
                 if _caught(specimen, result.verdict):
                     break
             role = Role.A if specimen.off_as_on else Role.ON
-            struck = self.pair.switches[role].struck()
+            struck = self.pair.switch(role).struck()
         finally:
             self._switch(None, seed)
         assert result is not None
@@ -115,21 +130,21 @@ class Bench:
         return self._shortest(told, result, seen)
 
     def _blocks(self) -> int:
-        return -(-self.pair.matrix.workload.prompts // BLOCK)
+        return -(-self.pair.bench.matrix.workload.prompts // BLOCK)
 
     def _switch(self, specimen: Specimen | None, seed: int) -> None:
         injection = None if specimen is None else specimen.injection
         both = specimen is not None and specimen.in_both
-        self.pair.switches[Role.ON].set(injection, seed=seed + 1)
-        self.pair.switches[Role.A].set(injection if both else None, seed=seed + 1001)
+        self.pair.switch(Role.ON).set(injection, seed=seed + 1)
+        self.pair.switch(Role.A).set(injection if both else None, seed=seed + 1001)
 
     # -- one block -----------------------------------------------------------------------------
 
     def _observe(self, specimen: Specimen, seed: int, block: int, seen: Seen) -> None:
-        scorer = self.pair.launches[Role.A].id
+        scorer = self.pair.launch(Role.A).id
         base = self._baseline(specimen, seed, block)
         answer = self._on_pass(specimen, seed, block, base)
-        source = Source(self.pair.launches[Role.ON].id, self._pass_ids()[0])
+        source = Source(self.pair.launch(Role.ON).id, self._pass_ids()[0])
         emitted = [*self._off_emitted(base), Emitted(
             launch=source.launch, pass_id=source.pass_id, observations=answer.observations
         )]  # fmt: skip
@@ -150,6 +165,10 @@ class Bench:
             seen.growth[name] = seen.growth.get(name, 0.0) + grown
         ids = {prompt.id: prompt.token_ids for prompt in base.workload.prompts}
         seen.prompts |= {one.request: ids[one.prompt] for one in answer.observations}
+
+    def _probed(self, kind: str, name: str, seed: int) -> ProbeObserved:
+        off = self._off_sides.setdefault((kind, seed), OffSide())
+        return observe(self.pair, kind, self._part(seed, 0), off, fingerprint([name, seed]))
 
     def _on_pass(self, specimen: Specimen, seed: int, block: int, base: Baseline) -> PassAnswer:
         role = Role.A if specimen.off_as_on else Role.ON
@@ -181,13 +200,13 @@ class Bench:
             null=self.pair.run(Role.A, _salted(null, fingerprint([key, "null"]))).observations,
             given={}, workload=workload, requests=main.requests,
         )  # fmt: skip
-        scorer = self.pair.launches[Role.A].id
+        scorer = self.pair.launch(Role.A).id
         for pass_ in probes.score_passes(scorer, self._off_emitted(base), workload).passes:
             base.given[pass_.id] = self.pair.run(Role.A, pass_).scores
         return base
 
     def _off_emitted(self, base: Baseline) -> list[Emitted]:
-        scorer, (main, null) = self.pair.launches[Role.A].id, self._pass_ids()
+        scorer, (main, null) = self.pair.launch(Role.A).id, self._pass_ids()
         return [
             Emitted(launch=scorer, pass_id=main, observations=base.off),
             Emitted(launch=scorer, pass_id=null, observations=base.null),
@@ -195,24 +214,25 @@ class Bench:
 
     def _part(self, seed: int, block: int) -> Workload:
         """Return the prompts of a block: each seed has its own."""
-        start = seed * self.pair.matrix.workload.prompts + block * BLOCK
-        end = min(start + BLOCK, (seed + 1) * self.pair.matrix.workload.prompts)
+        start = seed * self.pair.bench.matrix.workload.prompts + block * BLOCK
+        end = min(start + BLOCK, (seed + 1) * self.pair.bench.matrix.workload.prompts)
         return workload_of(self._prompts.prompts[start:end])
 
     def _passes(self, role: Role, workload: Workload) -> tuple[Pass, ...]:
         probe = probes.get("equality")
-        launch = self.pair.launches[role]
-        return tuple(probe.passes(launch, self.pair.plan.cells, workload, self.pair.matrix))
+        launch = self.pair.launch(role)
+        matrix = self.pair.bench.matrix
+        return tuple(probe.passes(launch, [self.pair.cell], workload, matrix))
 
     def _pass_ids(self) -> tuple[str, str]:
-        sources = probes.get("equality").sources(self.pair.cell, self.pair.plan.pairs[0])
+        sources = probes.get("equality").sources(self.pair.cell, self.pair.planned)
         return sources["off"][0].pass_id, sources["null"][0].pass_id
 
     # -- judging ---------------------------------------------------------------------------------
 
     def _judged(self, seen: Seen) -> CellResult:
         """Judge as a sweep of one cell is, its wants answered by A."""
-        scorer = self.pair.launches[Role.A].id
+        scorer = self.pair.launch(Role.A).id
         for _ in range(CONFIRMATION_ROUNDS):
             wants = judge_sweep([self.evidence(seen)], self.settings).wants
             for pass_ in probes.confirmation_passes(scorer, wants):
@@ -223,18 +243,23 @@ class Bench:
         return judge_sweep([self.evidence(seen)], self.settings, final=True).results[0]
 
     def evidence(self, seen: Seen, requests: int | None = None) -> CellObservations:
-        """Return what was seen as the judge takes it: all, or the first so many requests."""
+        """Return what was seen as the judge takes it: all, or the first so many requests, of a
+        further probe's where that was sent."""
+        probed, some_of_probe = seen.probed, requests
+        if probed is not None:
+            requests = None
+            probed = probed if some_of_probe is None else first(probed, some_of_probe)
         on = seen.on[:requests]
         kept = {one.request for one in on}
         growth = dict(seen.growth) if requests is None else {}
         record = PassRecord(
-            launch=self.pair.launches[Role.ON].id, pass_id=self._pass_ids()[0],
+            launch=self.pair.launch(Role.ON).id, pass_id=self._pass_ids()[0],
             kind="observations", path="", sha256="", requests=len(on), seconds=0.0,
             counters_before=dict.fromkeys(growth, 0.0), counters_after=growth,
         )  # fmt: skip
         whole = CellEvidence(
             cell=self.pair.cell,
-            outcomes={str(role): outcome for role, outcome in self.pair.outcomes.items()},
+            outcomes=self.pair.outcomes,
             records={"on": record}, workload_sha256=self._prompts.sha256,
             settings_sha256=fingerprint(self.settings), program=matrixrun.__version__,
         )  # fmt: skip
@@ -249,18 +274,18 @@ class Bench:
             evidence=whole, on=tuple(on), off=some(seen.off), null=some(seen.null),
             on_scores=scored(seen.on_scores), off_scores=scored(seen.off_scores),
             null_scores=scored(seen.null_scores), confirmations=tuple(seen.confirmations),
-            prompts=seen.prompts,
+            prompts=seen.prompts, probes=() if probed is None else (probed,),
         )  # fmt: skip
 
     def _shortest(self, told: TrialResult, result: CellResult, seen: Seen) -> TrialResult:
         """Return the result with the fewest requests with which the judge says the same."""
-        low, high = 0, len(seen.on)
+        low, high = 0, len(seen.order)
         while told.caught and high - low > 1:
             middle = (low + high) // 2
             again = judge_sweep([self.evidence(seen, middle)], self.settings, final=True)
             caught = again.results[0].verdict is result.verdict
             low, high = (low, middle) if caught else (middle, high)
-        tokens = sum(one.token_ids.size for one in seen.on[:high])
+        tokens = sum(one.token_ids.size for one in seen.order[:high])
         return msgspec.structs.replace(told, requests=high, tokens=tokens)
 
 
@@ -319,8 +344,8 @@ def _result(
     return TrialResult(
         specimen=specimen.name, seed=seed, verdict=result.verdict.value,
         caught=_caught(specimen, result.verdict), finding=named, reason=result.reason,
-        requests=len(seen.on), tokens=sum(one.token_ids.size for one in seen.on),
-        sent=len(seen.on), struck=struck.times, steps=struck.steps,
+        requests=len(seen.order), tokens=sum(one.token_ids.size for one in seen.order),
+        sent=len(seen.order), struck=struck.times, steps=struck.steps,
         regret_max=float(values.max(initial=0.0)),
         regret_mean=float(values.mean()) if values.size else 0.0,
         logprob_shift=_shift(metrics),

@@ -12,6 +12,11 @@ probed       what further probes observed, compared and judged
 witnesses/   one file a witness
 invariance   acceptance over batch size, caching and topology
 agreement    acceptance of the same target and draft over engines and versions
+paired_steps acceptance step by step, between cells of one drafter
+betting      sampled tokens as bets at the target's own odds
+sampled      sampled answers laid out for that
+processors   logits processors, and what they leave of each token
+prompt_lookup what an n-gram drafter must propose
 patterns     loops, empty answers, stop tokens
 steps        verification steps, and the engine's counters of them
 power        how many requests show which fault
@@ -20,6 +25,7 @@ statistics   sign flips, Holm, tails, clustered intervals
 
 from matrixrun.judge.case import CellObservations, ProbeObserved
 from matrixrun.judge.power import required_requests, visible_fault_rate
+from matrixrun.judge.processors import Processor, sampling_of
 from matrixrun.judge.settings import Expectation, ExpectedVerdict, JudgeSettings, settings_for
 from matrixrun.judge.sweep import Judgement, judge_sweep
 from matrixrun.judge.verdict import exit_code
@@ -31,9 +37,11 @@ __all__ = [
     "JudgeSettings",
     "Judgement",
     "ProbeObserved",
+    "Processor",
     "exit_code",
     "judge_sweep",
     "required_requests",
+    "sampling_of",
     "settings_for",
     "visible_fault_rate",
 ]

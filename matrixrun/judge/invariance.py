@@ -32,11 +32,9 @@ def acceptance_notices(
     `lengths` holds the mean acceptance length of each cell by id. Each cell is compared with the
     pooled value of the others in its group (two-sided normal test, corrected over the sweep).
     """
-    groups: dict[bytes, list[str]] = {}
-    for cell in cells:
-        if cell.id in lengths and math.isfinite(lengths[cell.id].error):
-            groups.setdefault(_key(cell), []).append(cell.id)
-    compared = [sorted(set(group)) for group in groups.values() if len(set(group)) > 1]
+    compared = comparable_groups([
+        cell for cell in cells if cell.id in lengths and math.isfinite(lengths[cell.id].error)
+    ])  # fmt: skip
     total = max(1, sum(len(group) for group in compared))
     told: dict[str, tuple[Finding, ...]] = {}
     for group in compared:
@@ -46,6 +44,14 @@ def acceptance_notices(
             if finding is not None:
                 told[name] = (finding,)
     return told
+
+
+def comparable_groups(cells: Sequence[Cell]) -> list[list[str]]:
+    """Return the ids of cells that differ in the free axes only, in groups of two and more."""
+    groups: dict[bytes, set[str]] = {}
+    for cell in cells:
+        groups.setdefault(_key(cell), set()).add(cell.id)
+    return [sorted(group) for group in groups.values() if len(group) > 1]
 
 
 def _key(cell: Cell) -> bytes:

@@ -32,7 +32,8 @@ def hear_probe(observed: CellObservations, probe: ProbeObserved, main: Examinati
         for witness in WITNESSES:
             if witness.everywhere:
                 told += _of(probe.kind, witness.examine(examination))
-    seen = ProbeExamination(observed.evidence, main.settings, probe, case)
+    shared = _by_name(observed)
+    seen = ProbeExamination(observed.evidence, main.settings, probe, case, shared)
     for own in PROBE_WITNESSES:
         if own.probe == probe.kind:
             told += own.examine(seen)
@@ -49,8 +50,7 @@ def _case(observed: CellObservations, probe: ProbeObserved, main: Case) -> Case:
     """Return the case of the requests that were sent alike to every arm: an answer to another
     history is another answer, and none the worse for it."""
     sent = [{one.request: one for one in probe.answers(arm)} for arm in ARMS]
-    known = observed.prompts or {}
-    shared = {one.prompt: known[one.request] for one in observed.off if one.request in known}
+    shared = _by_name(observed)
     prompts = {
         name: _prompt(one, shared)
         for name, one in sent[1].items()
@@ -71,6 +71,12 @@ def _case(observed: CellObservations, probe: ProbeObserved, main: Case) -> Case:
         prompts=prompts,
     )
     return build_case(view, main.settings, main.sweep_cells)
+
+
+def _by_name(observed: CellObservations) -> dict[str, tuple[int, ...]]:
+    """Return the workload's prompts that equality sent, by name."""
+    known = observed.prompts or {}
+    return {one.prompt: known[one.request] for one in observed.off if one.request in known}
 
 
 def _prompt(one: Observation, shared: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from matrixrun.judge.agreement import Drafting, engine_notices
 from matrixrun.judge.case import CellObservations, build_case
 from matrixrun.judge.examination import examine
 from matrixrun.judge.invariance import acceptance_notices
+from matrixrun.judge.paired_steps import Trail, step_findings, trail_of
 from matrixrun.judge.probed import hear_probe, rate_tests
 from matrixrun.judge.settings import JudgeSettings
 from matrixrun.judge.statistics import Ratio, holm
@@ -47,11 +48,13 @@ def judge_sweep(
     lengths = {one.cell.id: one.length for one in heard if one.length is not None}
     notices = acceptance_notices([one.cell for one in heard], lengths)
     engines = engine_notices([one.drafting for one in heard if one.drafting is not None])
+    trails = {one.cell.id: one.trail for one in heard if one.trail is not None}
+    by_step = step_findings([one.cell for one in heard], trails)
     results, wants = [], []
     for one, testimony in zip(heard, told, strict=True):
         name = one.cell.id
-        noticed = testimony + Testimony(findings=notices.get(name, ()) + engines.get(name, ()))
-        results.append(assemble(one.cell, noticed, one.settings))
+        found = (*by_step.get(name, ()), *notices.get(name, ()), *engines.get(name, ()))
+        results.append(assemble(one.cell, testimony + Testimony(findings=found), one.settings))
         scores = _once(testimony.wants)
         if scores and not final:
             wants.append(Want(cell=one.cell.id, scores=scores))
@@ -60,14 +63,15 @@ def judge_sweep(
 
 @dataclass(frozen=True)
 class _Heard:
-    """One cell's testimony, and its mean acceptance length if it has one: by its steps, and as
-    `drafting` by the engine's own count where there are none."""
+    """One cell's testimony; its steps and its mean acceptance length if it has them: by its steps,
+    and as `drafting` by the engine's own count where there are none."""
 
     cell: Cell
     told: Testimony
     settings: JudgeSettings
     length: Ratio | None = None
     drafting: Drafting | None = None
+    trail: Trail | None = None
     rate_tests: int = RATE_TESTS
 
 
@@ -94,7 +98,8 @@ def _hear(observed: CellObservations, settings: JudgeSettings, sweep_cells: int)
     known = length or counted_ratios(case, steps, counters_of(case), level).get(LENGTH)
     facts = observed.evidence.outcomes["on"].facts
     drafting = None if known is None else Drafting(observed.cell, known, facts)
-    return _Heard(observed.cell, told, settings, length, drafting, tests)
+    trail = trail_of(case) if sweep_cells > 1 else None
+    return _Heard(observed.cell, told, settings, length, drafting, trail, tests)
 
 
 def _stand(heard: list[_Heard], alpha: float) -> list[Testimony]:

@@ -20,6 +20,11 @@ from matrixrun.judge.testimony import Objection, Testimony
 
 # Findings that lean on the off arm's soundness; they count for nothing where it is unsound.
 RELATIVE_KINDS = frozenset({"unexplained-token", "equality", "regret", "degeneration", "drift"})
+# Findings about speed alone: of them nothing follows for the outputs.
+ACCEPTANCE_KINDS = frozenset({
+    "acceptance", "predicted-acceptance", "acceptance-by-position", "idle-drafter",
+    "repeated-acceptance", "acceptance-by-step",
+})  # fmt: skip
 # What ends a cell before its tokens are looked at, the worse first.
 OUTCOMES = (Verdict.ERROR, Verdict.REFUSED)
 LESSER = (Verdict.INACTIVE, Verdict.INCONCLUSIVE)
@@ -115,7 +120,9 @@ def _voided(finding: Finding) -> Finding:
 
 
 def _outputs_failed(findings: tuple[Finding, ...]) -> bool:
-    return any(one.severity is Severity.FAULT and one.kind != "acceptance" for one in findings)
+    return any(
+        one.severity is Severity.FAULT and one.kind not in ACCEPTANCE_KINDS for one in findings
+    )
 
 
 def _void_acceptance(finding: Finding) -> Finding:

@@ -4,6 +4,8 @@ protocol      Probe, Data, Source, Answered
 registry      get, names, resolve: the probes by name, one file each:
   equality    the same requests at every batch size, on every launch
   acceptance  reads the per-step data of equality's passes
+  sampling    several samples of each prompt at temperature 1
+  processors  greedy answers with one logits processor on
 scoring       score_passes: what launch A scores, each different text once; with_prompts
 confirmation  confirmation_passes: the judge's wants as passes
 """
@@ -11,9 +13,17 @@ confirmation  confirmation_passes: the judge's wants as passes
 from matrixrun.probes.confirmation import confirmation_passes
 from matrixrun.probes.protocol import Answered, Data, Passes, Probe, Source
 from matrixrun.probes.registry import get, names, resolve
-from matrixrun.probes.scoring import Emitted, Scoring, prompt_of, score_passes, with_prompts
+from matrixrun.probes.scoring import (
+    TOPS,
+    Emitted,
+    Scoring,
+    prompt_of,
+    score_passes,
+    with_prompts,
+)
 
 __all__ = [
+    "TOPS",
     "Answered",
     "Data",
     "Emitted",

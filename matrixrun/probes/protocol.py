@@ -16,11 +16,13 @@ from matrixrun.workloads import Workload
 
 
 class Data(StrEnum):
-    """What a probe reads of an observation; an engine that lacks it cannot answer the probe."""
+    """What a probe reads of an observation; an engine that lacks it cannot answer the probe. TOPS
+    are scores that hold the best tokens of every position, not the best one alone."""
 
     TOKENS = "tokens"
     LOGPROBS = "logprobs"
     SCORES = "scores"
+    TOPS = "tops"
     STEPS = "steps"
 
 

@@ -8,9 +8,13 @@ from collections.abc import Iterable
 from matrixrun.evidence.errors import UserError
 from matrixrun.probes.acceptance import Acceptance
 from matrixrun.probes.equality import Equality
+from matrixrun.probes.processors import ProcessorsProbe
 from matrixrun.probes.protocol import Probe
+from matrixrun.probes.sampling import SamplingProbe
 
-PROBES: dict[str, Probe] = {probe.kind: probe for probe in (Equality(), Acceptance())}
+PROBES: dict[str, Probe] = {
+    probe.kind: probe for probe in (Equality(), Acceptance(), SamplingProbe(), ProcessorsProbe())
+}
 
 
 def names() -> tuple[str, ...]:

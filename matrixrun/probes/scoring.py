@@ -19,15 +19,18 @@ from matrixrun.workloads import Workload
 # One text at a time: the composition of a batch would otherwise depend on timing, and a score on
 # the composition.
 SCORING_CONCURRENCY = 1
+# What vLLM returns at most by default; beyond it hardly any probability is left.
+TOPS = 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Emitted:
-    """The observations of one pass of one launch."""
+    """The observations of one pass of one launch; `top` best tokens are wanted in their scores."""
 
     launch: str
     pass_id: str
     observations: Sequence[Observation]
+    top: int = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,7 +84,7 @@ def score_passes(scorer: str, emitted: Sequence[Emitted], workload: Workload) ->
     """
     prompts = {prompt.id: prompt.token_ids for prompt in workload.prompts}
     ordered = sorted(emitted, key=lambda e: (e.launch != scorer, e.launch, e.pass_id))
-    known: dict[tuple[tuple[int, ...], bytes], tuple[str, str]] = {}
+    known: dict[tuple[tuple[int, ...], bytes, int], tuple[str, str]] = {}
     places: dict[tuple[str, str, str], tuple[str, str]] = {}
     passes = []
     for one in ordered:
@@ -91,10 +94,10 @@ def score_passes(scorer: str, emitted: Sequence[Emitted], workload: Workload) ->
             if len(observation.token_ids) == 0:
                 continue
             prompt = prompt_of(observation, prompts)
-            text = (prompt, observation.token_ids.tobytes())
+            text = (prompt, observation.token_ids.tobytes(), one.top)
             if text not in known:
                 known[text] = (pass_id, observation.request)
-                requests.append(_request(observation, prompt))
+                requests.append(_request(observation, prompt, one.top))
             places[one.launch, one.pass_id, observation.request] = known[text]
         if requests:
             passes.append(_pass(scorer, pass_id, requests))
@@ -125,12 +128,13 @@ def prompt_of(observation: Observation, prompts: Mapping[str, tuple[int, ...]]) 
     return prompts[observation.prompt]
 
 
-def _request(observation: Observation, prompt: tuple[int, ...]) -> ScoreRequest:
+def _request(observation: Observation, prompt: tuple[int, ...], top: int) -> ScoreRequest:
     return ScoreRequest(
         id=observation.request,
         token_ids=prompt + tuple(observation.token_ids.tolist()),
         start=len(prompt),
         evaluation=Evaluation.PREFILL,
+        top=top,
     )
 
 

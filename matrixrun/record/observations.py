@@ -82,6 +82,10 @@ def encode_scores(scores: Sequence[Score]) -> bytes:
         "best_logprobs": _lists([s.best_logprobs for s in scores], np.float32),
         "best_ids": _lists([s.best_ids for s in scores], np.int32),
     }
+    if any(s.top_ids.ndim == 2 for s in scores):
+        columns["top_k"] = pa.array([_width(s.top_ids) for s in scores], pa.int32())
+        columns["top_ids"] = _tables([s.top_ids for s in scores], np.int32)
+        columns["top_logprobs"] = _tables([s.top_logprobs for s in scores], np.float32)
     return _to_bytes(columns, "scores")
 
 
@@ -93,6 +97,9 @@ def decode_scores(data: bytes) -> list[Score]:
     }
     columns["evaluation"] = [Evaluation(e) for e in table["evaluation"].to_pylist()]
     columns |= {n: _rows(table[n]) for n in ("token_logprobs", "best_logprobs", "best_ids")}
+    if "top_k" in table.column_names:
+        widths = table["top_k"].to_pylist()
+        columns |= {n: _row_tables(table[n], widths) for n in ("top_ids", "top_logprobs")}
     names = list(columns)
     return [
         Score(**dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)

@@ -198,6 +198,16 @@ def test_prefill_values_each_token_after_all_before_it() -> None:
     assert (bodies[0]["prompt_logprobs"], bodies[0]["max_tokens"]) == (1, 1)
 
 
+def test_prefill_tells_the_best_tokens_where_they_are_wanted() -> None:
+    answer = _prompt_logprobs([None, {7: -4.0, 3: -0.25, 9: -2.0}, {8: -0.5, 3: -1.5}])
+    wanted = ScoreRequest(id="s1", token_ids=(5, 7, 8), start=1, top=2)
+    score, bodies = _score(wanted, lambda path, body: Reply(body=answer))
+    assert bodies[0]["prompt_logprobs"] == 2
+    assert score.top_ids.tolist() == [[3, 9], [8, 3]]
+    assert score.top_logprobs.tolist() == [[-0.25, -2.0], [-0.5, -1.5]]
+    assert score.token_logprobs.tolist() == [-4.0, -0.5]
+
+
 def test_prefill_with_nan_values_nothing_at_that_position() -> None:
     answer = _prompt_logprobs([None, {6: None, 3: -0.5}, {7: -1.0}])
     wanted = ScoreRequest(id="s1", token_ids=(5, 6, 7), start=1)

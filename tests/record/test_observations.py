@@ -59,8 +59,12 @@ def observations(draw: st.DrawFn) -> Observation:
 @st.composite
 def scores(draw: st.DrawFn) -> Score:
     positions = draw(st.integers(0, 5))
+    top = draw(st.none() | st.integers(0, 3))
+    shape = (0,) if top is None else (positions, top)
     return Score(
         request=draw(words),
+        top_ids=draw(hnp.arrays(np.int32, shape, elements=ints)),
+        top_logprobs=draw(hnp.arrays(np.float32, shape, elements=float32s)),
         evaluation=draw(st.sampled_from(Evaluation)),
         start=draw(st.integers(0, 10**6)),
         token_logprobs=draw(hnp.arrays(np.float32, positions, elements=float32s)),

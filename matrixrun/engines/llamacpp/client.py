@@ -216,8 +216,10 @@ class LlamaCppClient:
 def _body(token_ids: tuple[int, ...], sampling: Sampling, max_tokens: int) -> dict[str, Any]:
     """A request with every sampling field in it: what is left out, the server's defaults fill (a
     top-k of 40 and more)."""
-    if sampling.stop_token_ids or sampling.allowed_token_ids:
-        raise Failed("stop_token_ids and allowed_token_ids are not expressible with llama.cpp")
+    if sampling.stop_token_ids or sampling.allowed_token_ids or sampling.min_tokens:
+        raise Failed(
+            "stop_token_ids, allowed_token_ids and min_tokens are not expressible with llama.cpp"
+        )
     return {
         "prompt": list(token_ids),
         "n_predict": max_tokens,

@@ -30,7 +30,7 @@ def observation(answer: Any, request: Request, *, logprobs: int, seconds: float)
     rows = output_rows(choice) if logprobs > 0 else [{} for _ in token_ids]
     if len(rows) != len(token_ids):
         raise Garbled(f"{len(token_ids)} tokens but logprobs of {len(rows)}")
-    top_ids, top_logprobs = _tops(rows, logprobs)
+    top_ids, top_logprobs = tops(rows, logprobs)
     accepted, drafted = _steps(answer)
     usage = answer.get("usage") or {}
     return Observation(
@@ -157,7 +157,7 @@ def _own_logprobs(rows: list[Row], token_ids: list[int]) -> FloatArray:
     return np.asarray(values, np.float32)
 
 
-def _tops(rows: list[Row], count: int) -> tuple[IntArray, FloatArray]:
+def tops(rows: list[Row], count: int) -> tuple[IntArray, FloatArray]:
     """Ids and logprobs [n, count], best first; of equals the smaller id first."""
     ids = np.full((len(rows), count), -1, np.int32)
     values = np.full((len(rows), count), np.nan, np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from typing import Any
 
@@ -114,17 +115,23 @@ class VLLMClient:
     async def _prefill(self, score: ScoreRequest, salt: str) -> Score:
         """All positions in one prefill. vLLM does not read the prefix cache for such a request."""
         body = _body(score.token_ids, Sampling(ignore_eos=True), 1, salt)
-        answer = await self._complete(body | {"prompt_logprobs": 1})
+        top = min(max(1, score.top), TOP_LOGPROBS)
+        answer = await self._complete(body | {"prompt_logprobs": top})
         rows = answers.prompt_rows(answers.only_choice(answer))
         if len(rows) != len(score.token_ids):
             raise Garbled(f"{len(score.token_ids)} prompt tokens but logprobs of {len(rows)}")
         if not 1 <= score.start < len(rows):
             raise Failed(f"nothing to score from position {score.start}: the first token has none")
+        scored = rows[score.start :]
         values = [
             answers.valuation(row, token)
-            for row, token in zip(rows[score.start :], score.token_ids[score.start :], strict=True)
+            for row, token in zip(scored, score.token_ids[score.start :], strict=True)
         ]
-        return _score(score, values, rows=len(rows) - (answers.cached_tokens(answer) or 0))
+        told = _score(score, values, rows=len(rows) - (answers.cached_tokens(answer) or 0))
+        if top == 1:
+            return told
+        top_ids, top_logprobs = answers.tops(scored, top)
+        return dataclasses.replace(told, top_ids=top_ids, top_logprobs=top_logprobs)
 
     async def _decode(self, score: ScoreRequest, salt: str) -> Score:
         """The last-but-one token is forced as output, so that the last is valued by a decoded row.
@@ -190,6 +197,7 @@ def _body(
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
         "repetition_penalty": sampling.repetition_penalty,
+        "min_tokens": sampling.min_tokens,
         "seed": sampling.seed,
         "ignore_eos": sampling.ignore_eos,
         "stop_token_ids": list(sampling.stop_token_ids),

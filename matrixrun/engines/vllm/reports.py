@@ -43,6 +43,8 @@ _SPECULATIVE = (
     "num_speculative_tokens",
     "rejection_sample_method",
     "draft_sample_method",
+    "prompt_lookup_min",
+    "prompt_lookup_max",
     "disable_padded_drafter_batch",
     "parallel_drafting",
 )

@@ -9,38 +9,54 @@ answers       events: failed requests, NaN, nothing, past the end, limits missed
 unexplained   emitted tokens that no off evaluation accounts for
 equality      exact match, first forks and their gaps
 regret        what all emitted tokens cost the target, against the control
+hazard        whether what lies beyond the floor stands behind rejections, as a cause
 degeneration  loops, against the control
 drift         logprobs of the same tokens, against the control
 activity      whether the on arm speculated
 acceptance    what the target takes of the drafts
+prediction    acceptance against what an n-gram drafter must propose
+drafting      draft positions and steps without a draft, within the on arm
 repeats       acceptance of a prompt sent again, against the first time
 coverage      rejections at each draft position
 power         whether enough was observed for the claim
 performance   speed and reuse, as figures
+distribution  sampled tokens against the target's own probabilities (the probe `sampling`)
+processing    greedy answers with a logits processor on (the probe `processors`)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from matrixrun.evidence.verdicts import CellEvidence
 from matrixrun.judge.case import Case, ProbeObserved
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.settings import JudgeSettings
 from matrixrun.judge.testimony import Testimony
-from matrixrun.judge.witnesses import answers, degeneration, drift, regret, repeats
+from matrixrun.judge.witnesses import (
+    answers,
+    degeneration,
+    distribution,
+    drift,
+    processing,
+    regret,
+    repeats,
+)
 from matrixrun.judge.witnesses.acceptance import examine_acceptance
 from matrixrun.judge.witnesses.activity import examine_activity
 from matrixrun.judge.witnesses.attached import examine_attached
 from matrixrun.judge.witnesses.baseline import examine_baseline
 from matrixrun.judge.witnesses.checkpoints import examine_checkpoints
 from matrixrun.judge.witnesses.coverage import examine_coverage
+from matrixrun.judge.witnesses.drafting import examine_drafting
 from matrixrun.judge.witnesses.equality import examine_equality
 from matrixrun.judge.witnesses.hardware import examine_hardware
+from matrixrun.judge.witnesses.hazard import examine_hazard
 from matrixrun.judge.witnesses.outcomes import examine_outcomes
 from matrixrun.judge.witnesses.performance import examine_performance
 from matrixrun.judge.witnesses.power import examine_power
+from matrixrun.judge.witnesses.prediction import examine_prediction
 from matrixrun.judge.witnesses.unexplained import examine_unexplained
 
 
@@ -59,12 +75,13 @@ class Witness:
 @dataclass(frozen=True)
 class ProbeExamination:
     """What a probe's own witness is given. `case` holds what was sent alike to every arm; None
-    where the probe's answers are not to be compared."""
+    where the probe's answers are not to be compared. `prompts` are the workload's by name."""
 
     evidence: CellEvidence
     settings: JudgeSettings
     observed: ProbeObserved
     case: Case | None
+    prompts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,6 +103,7 @@ WITNESSES = (
     Witness("unexplained", examine_unexplained, everywhere=True),
     Witness("equality", examine_equality, everywhere=True),
     Witness("regret", regret.examine_regret, regret.RATE_TESTS, everywhere=True),
+    Witness("hazard", examine_hazard),
     Witness(
         "degeneration",
         degeneration.examine_degeneration,
@@ -95,13 +113,25 @@ WITNESSES = (
     Witness("drift", drift.examine_drift, drift.RATE_TESTS),
     Witness("activity", examine_activity),
     Witness("acceptance", examine_acceptance),
+    Witness("prediction", examine_prediction),
+    Witness("drafting", examine_drafting),
     Witness("repeats", repeats.examine_repeats, repeats.RATE_TESTS),
     Witness("coverage", examine_coverage),
     Witness("power", examine_power),
     Witness("performance", examine_performance),
 )
 
-PROBE_WITNESSES: tuple[ProbeWitness, ...] = ()
+PROBE_WITNESSES: tuple[ProbeWitness, ...] = (
+    ProbeWitness(
+        distribution.PROBE,
+        "distribution",
+        distribution.examine_distribution,
+        distribution.RATE_TESTS,
+    ),
+    ProbeWitness(
+        processing.PROBE, "processing", processing.examine_processing, processing.RATE_TESTS
+    ),
+)
 
 RATE_TESTS = sum(witness.rate_tests for witness in WITNESSES)
 

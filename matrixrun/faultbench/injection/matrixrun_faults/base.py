@@ -56,6 +56,39 @@ class Fault:
         """Change the logits that drafts are verified against; row i owns `counts[i] + 1` rows."""
         return logits
 
+    def expanded(self, step: Step, right: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+        """Change the temperatures (or top-k, top-p) of the draft positions: `right` ones, `own` the
+        engine's, which vLLM 0.32 leaves uninitialised on a CPU."""
+        return right
+
+    def uniforms(self, step: Step, counts: list[int], uniforms: torch.Tensor) -> torch.Tensor:
+        """Change the random numbers that drafts are accepted by above temperature 0, one for each
+        draft token; row i owns `counts[i]` of them."""
+        return uniforms
+
+    def recovered(
+        self,
+        step: Step,
+        counts: list[int],
+        drafts: torch.Tensor,
+        law: torch.Tensor,
+        tokens: torch.Tensor,
+    ) -> torch.Tensor:
+        """Change what is drawn where a draft token is rejected above temperature 0, [positions],
+        given the target's `law` there, [positions, vocabulary]."""
+        return tokens
+
+    def histories(
+        self, step: Step, committed: list[list[int]], drafts: list[list[int]], made: list[list[int]]
+    ) -> list[list[int]]:
+        """Change what penalties take for generated at each draft position: `made` are the
+        committed tokens of its request with the draft's tokens before it."""
+        return made
+
+    def least_tokens(self, step: Step, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+        """Change the logits at draft positions after stop tokens were masked there."""
+        return after
+
     def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
         """Change what verification emits, [rows, k + 1], -1 where nothing is emitted."""
         return emitted

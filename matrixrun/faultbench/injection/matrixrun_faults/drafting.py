@@ -1,4 +1,7 @@
-"""Faults of the drafter: the output stays right, and speed is lost."""
+"""Faults of the drafter: the output stays right, and speed is lost.
+
+A draft model's drafts are a tensor [rows, k], an n-gram drafter's a list of each row's tokens.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,20 @@ class Shifted(Fault):
 
     def drafts(self, step: Step, drafts: Any) -> Any:
         self.struck += 1
+        if isinstance(drafts, list):
+            return [[*draft[1:], draft[-1]] if draft else [] for draft in drafts]
         moved = drafts.clone()
         moved[:, :-1] = drafts[:, 1:]
         return moved
 
 
 class Off(Fault):
-    """The drafter proposes, and nothing of it reaches the scheduler."""
+    """The drafter proposes, and nothing of it reaches the scheduler in a share of requests."""
 
     def offered(self, step: Step, drafts: list[list[int]]) -> list[list[int]]:
-        self.struck += 1
-        return [[] for _ in drafts]
+        chosen = [self.chosen(step, row, self.parameters["share"]) for row in range(len(drafts))]
+        self.struck += sum(chosen)
+        return [[] if off else draft for draft, off in zip(drafts, chosen, strict=True)]
 
 
 class Decaying(Fault):
@@ -72,6 +78,9 @@ class FirstOnly(Fault):
 
     def drafts(self, step: Step, drafts: Any) -> Any:
         self.struck += 1
+        size = self.parameters["vocabulary"]
+        if isinstance(drafts, list):
+            return [draft[:1] + [(token + 1) % size for token in draft[1:]] for draft in drafts]
         moved = drafts.clone()
-        moved[:, 1:] = (drafts[:, 1:] + 1) % self.parameters["vocabulary"]
+        moved[:, 1:] = (drafts[:, 1:] + 1) % size
         return moved

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import arithmetic, drafting, ending, memory, verification
+from . import arithmetic, drafting, ending, memory, processing, sampling, verification
 from .base import Fault
 
 FAULTS: dict[str, type[Fault]] = {
@@ -32,6 +32,13 @@ FAULTS: dict[str, type[Fault]] = {
     "neighbours": drafting.Neighbours,
     "first-only": drafting.FirstOnly,
     "stops-at-once": ending.StopsAtOnce,
+    "unset-temperature": sampling.UnsetTemperature,
+    "unreduced-residual": sampling.UnreducedResidual,
+    "greedy-residual": sampling.GreedyResidual,
+    "eager-acceptance": sampling.EagerAcceptance,
+    "shared-noise": sampling.SharedNoise,
+    "draftless-history": processing.DraftlessHistory,
+    "min-tokens-ignored": processing.MinTokensIgnored,
     "noise": arithmetic.Noise,
     "width-dependent": arithmetic.WidthDependent,
 }

@@ -109,6 +109,38 @@ def _wrap_sampler(control: Control, step: Step) -> None:
         control.report()
         return emitted
 
+    def uniforms(original: Any, count: int, counts: list[int], *args: Any) -> Any:
+        return control.fault.uniforms(step, counts, original(count, counts, *args))
+
+    def recover(original: Any, *args: Any, **kwargs: Any) -> Any:
+        counts, drafts, law = args[1], args[3], args[5]
+        return control.fault.recovered(step, counts, drafts, law, original(*args, **kwargs))
+
+    combine = rejection_sampler.RejectionSampler._combine_outputs_with_spec_tokens
+
+    def histories(committed: Any, drafts: Any = None) -> Any:
+        made = combine(committed, drafts)
+        return made if drafts is None else control.fault.histories(step, committed, drafts, made)
+
+    def mask(original: Any, processor: Any, logits: Any, counts: Any) -> Any:
+        before = logits.clone()
+        return control.fault.least_tokens(step, before, original(processor, logits, counts))
+
+    sampler_class = rejection_sampler.RejectionSampler
+    sampler_class._combine_outputs_with_spec_tokens = staticmethod(histories)
+    _wrap(rejection_sampler.MinTokensLogitsProcessor, "apply_with_spec_decode", mask)
+
+    def expand(original: Any, given: Any, ends: Any, count: int, **replaced: Any) -> Any:
+        own = original(given, ends, count, **replaced)
+        counts = np.diff(ends.cpu().numpy(), prepend=0)
+        old, new = replaced.get("replace_from", 0), replaced.get("replace_to", 0)
+        kept = given.masked_fill(given == old, new)
+        right = kept.repeat_interleave(ends.new_tensor(counts))
+        return control.fault.expanded(step, right, own)
+
+    _wrap(rejection_sampler, "expand_batch_to_tokens", expand)
+    _wrap(rejection_sampler, "generate_uniform_probs", uniforms)
+    _wrap(rejection_sampler, "sample_recovered_tokens", recover)
     _wrap(rejection_sampler.RejectionSampler, "forward", forward)
     _wrap(rejection_sampler, "rejection_sample", sample)
 

@@ -1,0 +1,139 @@
+"""Healthy pairs, really noisy ones most of them, each with prompts and launches of its own.
+
+    python benchmarks/healthy_pairs.py run FOLDER [--first 0] [--last 21]
+    python benchmarks/healthy_pairs.py judge FOLDER
+
+`run` starts pair after pair on llama.cpp (a second a launch): a type of weights, a drafter, a
+length of drafts, a seed for its prompts, and two off launches. Ready ones are left alone. `judge`
+divides each pair's prompts into groups of 20 and judges every group as a sweep of its own, from
+what was stored: no two judgements share a prompt. Given are the verdicts, the exact one-sided
+bound at 95 % on FAIL for one judgement, and that on pairs with a FAIL, since judgements of a pair
+share its launches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from null_sweeps import disjoint, healthy_cells, upper_bound
+
+from matrixrun.evidence.verdicts import Severity, Verdict
+from matrixrun.judge import judge_sweep
+
+GROUP = 20
+# What so many prompts show at a confidence of 95 %.
+DETECT = 0.15
+GROUPS = 10
+MATRIX = """
+name: healthy-{number}
+engines:
+  llamacpp: {{kind: llamacpp}}
+models:
+  gguf-dense:
+    targets: {{none: {{path: "builtin:gguf-dense{suffix}"}}}}
+    drafts:
+      near: {{path: "builtin:gguf-dense/draft"}}
+      far: {{path: "builtin:gguf-dense/draft-far"}}
+grid:
+  engine: llamacpp
+  model: gguf-dense
+  quantization: {quantization}
+  prefix_caching: false
+  batch_size: 1
+  speculation: {{method: draft-simple, draft: {draft}, num_speculative_tokens: {tokens}}}
+workload: {{prompts: {prompts}, max_tokens: 24}}
+detect: {{request_fault_rate: {detect}, confidence: 0.95}}
+control: between-launches
+seed: {seed}
+"""
+# Weights, drafter and draft length of the pairs. Q4_K_M computes other numbers from four rows on,
+# BF16 from two on; F16 and Q8_0 nearly or always the same.
+KINDS = (
+    ("q4_k_m", "near", 3), ("none", "near", 3), ("q4_k_m", "far", 7), ("none", "far", 1),
+    ("q4_k_m", "near", 5), ("none", "near", 7), ("f16", "near", 3), ("q8_0", "near", 3),
+)  # fmt: skip
+NOISY = ("q4_k_m", "none")
+
+
+def kind_of(number: int) -> tuple[str, str, int]:
+    return KINDS[number % len(KINDS)]
+
+
+def matrix_of(number: int) -> str:
+    """Return the matrix file of a pair."""
+    weights, draft, tokens = kind_of(number)
+    suffix = "" if weights == "none" else f"/{weights}"
+    text = MATRIX.format(
+        number=number, suffix=suffix, quantization=weights, draft=draft, tokens=tokens,
+        prompts=GROUP * GROUPS, detect=DETECT, seed=1000 + number,
+    )  # fmt: skip
+    return text.replace("targets: {none:", f"targets: {{{weights}:")
+
+
+def run(folder: Path, numbers: range) -> None:
+    """Run the pairs of these numbers, each into a folder of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in numbers:
+        file, results = folder / f"healthy-{number}.yaml", folder / f"healthy-{number}"
+        file.write_text(matrix_of(number), encoding="utf-8")
+        if (results / "summary.json").exists():
+            continue
+        command = [sys.executable, "-m", "matrixrun", "run", str(file), "--results", str(results)]
+        ended = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+        print(f"pair {number} {kind_of(number)}: exit {ended.returncode}", flush=True)
+
+
+def judge(folder: Path) -> None:
+    """Print what the judge says of every group of every pair, and the bounds."""
+    verdicts: Counter[tuple[bool, str]] = Counter()
+    differing: Counter[bool] = Counter()
+    failed: set[int] = set()
+    pairs = sorted(int(path.name.split("-")[1]) for path in folder.glob("healthy-*/"))
+    for number in pairs:
+        cells, settings = healthy_cells(folder / f"healthy-{number}")
+        settings = msgspec.structs.replace(settings, detect_rate=DETECT)
+        noisy = kind_of(number)[0] in NOISY
+        for group in (one for cell in cells for one in disjoint(cell, GROUP)):
+            result = judge_sweep([group], settings, final=True).results[0]
+            verdicts[noisy, result.verdict.value] += 1
+            theirs = {one.request: one.token_ids for one in group.off}
+            differing[noisy] += any(
+                not np.array_equal(one.token_ids, theirs[one.request]) for one in group.on
+            )
+            if result.verdict is Verdict.FAIL:
+                failed.add(number)
+                kinds = {one.kind for one in result.findings if one.severity is Severity.FAULT}
+                print(f"pair {number} {kind_of(number)}: {sorted(kinds)}: {result.reason}")
+    for noisy in (True, False):
+        mine = {name: count for (which, name), count in verdicts.items() if which is noisy}
+        total = sum(mine.values())
+        print(f"{'BF16 and Q4_K_M' if noisy else 'F16 and Q8_0'}: {total} judgements of {GROUP} "
+              f"prompts, on and off differ in {differing[noisy]} of them: {mine}")  # fmt: skip
+    total = sum(verdicts.values())
+    accused = sum(count for (_, name), count in verdicts.items() if name == "FAIL")
+    single, clustered = upper_bound(accused, total), upper_bound(len(failed), len(pairs))
+    print(f"in all {accused} of {total} accused, at most {single:.2%} at 95 %; {len(failed)} of "
+          f"{len(pairs)} pairs, at most {clustered:.2%}")  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("run", "judge"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--last", type=int, default=21)
+    given = parser.parse_args()
+    if given.what == "run":
+        run(given.folder, range(given.first, given.last + 1))
+    else:
+        judge(given.folder)
+
+
+if __name__ == "__main__":
+    main()

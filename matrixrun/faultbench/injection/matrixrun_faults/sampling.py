@@ -1,0 +1,83 @@
+"""Faults of rejection sampling above temperature 0; greedy answers stay right."""
+
+from __future__ import annotations
+
+import torch
+
+from .base import Fault
+from .step import Step
+
+
+class UnsetTemperature(Fault):
+    """The temperatures of draft positions are what happened to lie in memory: vLLM 0.32 on a CPU,
+    as it is. In every other specimen the bench puts them right."""
+
+    def expanded(self, step: Step, right: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+        self.struck += own.numel()
+        return own
+
+
+class UnreducedResidual(Fault):
+    """After a rejection the token is drawn from the target's own law: the draft's share is not
+    taken off, so that the rejected token may come back."""
+
+    def recovered(
+        self,
+        step: Step,
+        counts: list[int],
+        drafts: torch.Tensor,
+        law: torch.Tensor,
+        tokens: torch.Tensor,
+    ) -> torch.Tensor:
+        self.struck += tokens.numel()
+        return torch.multinomial(law, 1).flatten().to(tokens.dtype)
+
+
+class GreedyResidual(Fault):
+    """After a rejection, in a share of positions, the best token that is left is taken."""
+
+    def recovered(
+        self,
+        step: Step,
+        counts: list[int],
+        drafts: torch.Tensor,
+        law: torch.Tensor,
+        tokens: torch.Tensor,
+    ) -> torch.Tensor:
+        rest = law.clone()
+        rest[torch.arange(rest.shape[0]), drafts.long()] = 0.0
+        best = rest.argmax(dim=-1).to(tokens.dtype)
+        chosen = torch.rand(tokens.shape) < self.parameters["share"]
+        self.struck += int(chosen.sum())
+        return torch.where(chosen, best, tokens)
+
+
+class EagerAcceptance(Fault):
+    """Drafts are accepted too easily: the random number is too small by a factor."""
+
+    def uniforms(self, step: Step, counts: list[int], uniforms: torch.Tensor) -> torch.Tensor:
+        self.struck += uniforms.numel()
+        return uniforms * self.parameters["factor"]
+
+
+class SharedNoise(Fault):
+    """All requests of a step get the same random numbers, which are random enough by themselves."""
+
+    def uniforms(self, step: Step, counts: list[int], uniforms: torch.Tensor) -> torch.Tensor:
+        longest = max(counts, default=0)
+        shared = torch.rand(longest, dtype=uniforms.dtype)
+        self.struck += sum(count > 0 for count in counts)
+        return torch.cat([shared[:count] for count in counts] or [uniforms])
+
+    def recovered(
+        self,
+        step: Step,
+        counts: list[int],
+        drafts: torch.Tensor,
+        law: torch.Tensor,
+        tokens: torch.Tensor,
+    ) -> torch.Tensor:
+        race = torch.empty(law.shape[1]).exponential_()
+        rest = law / race
+        rest[torch.arange(rest.shape[0]), drafts.long()] = 0.0
+        return rest.argmax(dim=-1).to(tokens.dtype)

@@ -1,0 +1,177 @@
+"""Testing by betting: does an arm sample from the distributions that it claims to sample from?
+
+At every token the target's own probabilities are known, given all tokens before it, so the token is
+a bet: money is put on the outcomes that an alternative makes likelier, at the target's odds. Under
+the null nobody can expect to win, and the capital is a nonnegative martingale that starts at 1; it
+exceeds 1/a with probability at most a, whatever is stopped when (Ville 1939; Shafer 2021, "Testing
+by betting", J. R. Statist. Soc. A 184; Ramdas, Gruenwald, Vovk and Shafer 2023, "Game-theoretic
+statistics and safe anytime-valid inference", Statist. Sci. 38). So every token counts, in the order
+in which it came, and no second sample is needed. Many bets share the capital; their mean is a
+martingale again.
+
+Outcomes are the best K tokens by name and all others together: whatever is merged, the odds of what
+is left are exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matrixrun.judge.case import Floats, Ints
+
+# The part of the capital that goes on an alternative: a fault in one token of 30, 7, 2.
+STAKES = (0.03, 0.15, 0.5)
+# Below this a probability is what is left of float32 rounding.
+LEAST_PROBABILITY = 1e-7
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Sampled tokens in the order sampled [N]: `token`, its `logprob` by the target; the target's
+    best `top` [N, K] by id and their `law` [N, K + 1], the last entry that of all others together;
+    `outcome` [N], the place of the token in `law`; `draft` [N], the place in its step's draft, -1
+    where none was offered or it is not known, `bonus` where a whole draft had been taken;
+    `owner` [N] the answer it belongs to, `position` [N] its place there."""
+
+    token: Ints
+    logprob: Floats
+    top: Ints
+    law: Floats
+    outcome: Ints
+    draft: Ints
+    bonus: Flags
+    owner: Ints
+    position: Ints
+
+    def narrowed(self, width: int) -> Draws:
+        """Return the draws with the best `width` tokens by name and the rest among the others."""
+        if width == self.top.shape[1]:
+            return self
+        law = np.column_stack([self.law[:, :width], self.law[:, width:].sum(axis=1)])
+        return replace(
+            self, top=self.top[:, :width], law=law, outcome=np.minimum(self.outcome, width)
+        )
+
+    def where(self, flags: Flags) -> Draws:
+        """Return the flagged draws."""
+        return Draws(*(getattr(self, name)[flags] for name in self.__dataclass_fields__))
+
+
+def law_of(top_logprobs: Floats) -> Floats:
+    """Return the probabilities of the best K tokens and of all others [N, K + 1]; NaN is none."""
+    named = np.where(np.isnan(top_logprobs), 0.0, np.exp(np.minimum(top_logprobs, 0.0)))
+    named = named / np.maximum(1.0, named.sum(axis=1, keepdims=True))
+    others = np.maximum(0.0, 1.0 - named.sum(axis=1))
+    law = np.maximum(np.column_stack([named, others]), LEAST_PROBABILITY)
+    return np.asarray(law / law.sum(axis=1, keepdims=True))
+
+
+def outcome_of(token: Ints, top: Ints) -> Ints:
+    """Return each token's place among the best, K where it is none of them [N]."""
+    same = top == token[:, None]
+    place: Ints = np.where(same.any(axis=1), same.argmax(axis=1), top.shape[1]).astype(np.int64)
+    return place
+
+
+def alternatives(draws: Draws) -> dict[str, Floats]:
+    """Return the distributions that faults would draw from instead [N, K + 1], by what they are.
+
+    A rejected draft token that stays in the residual is drawn too often; so is the best token where
+    a greedy choice leaks in, and the draft's own law is sharper or flatter than the target's. A
+    residual that takes too much away misses the best token. A row too early is the law before.
+    """
+    law = draws.law
+    best, second = np.zeros_like(law), np.zeros_like(law)
+    best[:, 0], second[:, 1] = 1.0, 1.0
+    missing = law.copy()
+    missing[:, 0] = 0.0
+    return {
+        "the best token": best,
+        "the second token": second,
+        "a sharper law": _scaled(law**2),
+        "a flatter law": _scaled(np.sqrt(law)),
+        "the law without its best token": _scaled(missing),
+        "the law of the row before": _row_before(draws),
+    }
+
+
+def _scaled(law: Floats) -> Floats:
+    return np.asarray(law / law.sum(axis=1, keepdims=True))
+
+
+def _row_before(draws: Draws) -> Floats:
+    """Return the law of the token before, over this one's outcomes; the same law where there is
+    none."""
+    law = draws.law.copy()
+    follows = np.zeros(draws.token.size, dtype=bool)
+    follows[1:] = (draws.owner[1:] == draws.owner[:-1]) & (
+        draws.position[1:] == draws.position[:-1] + 1
+    )
+    rows = np.flatnonzero(follows)
+    named = np.zeros((rows.size, law.shape[1] - 1))
+    for place in range(named.shape[1]):
+        same = draws.top[rows - 1] == draws.top[rows, place][:, None]
+        named[:, place] = (same * draws.law[rows - 1, :-1]).sum(axis=1)
+    others = np.maximum(0.0, 1.0 - named.sum(axis=1))
+    law[rows] = np.column_stack([named, others])
+    return law
+
+
+def classes(draws: Draws) -> dict[str, Flags]:
+    """Return the draws that a bet may be confined to: what they are is known before each draw."""
+    return {
+        "any token": np.ones(draws.token.size, dtype=bool),
+        "first draft positions": draws.draft == 0,
+        "later draft positions": draws.draft > 0,
+        "tokens after a whole draft": draws.bonus,
+    }
+
+
+@dataclass(frozen=True)
+class Wealth:
+    """What all bets together are worth, as a natural logarithm, and the best of them."""
+
+    log: float
+    best: str
+    best_log: float
+    bets: int
+
+
+def wager(draws: Draws) -> Wealth:
+    """Return the capital after betting on every alternative in every class at every stake."""
+    places = np.arange(draws.token.size)
+    odds = draws.law[places, draws.outcome]
+    logs: list[float] = []
+    names: list[str] = []
+    groups = {name: flags for name, flags in classes(draws).items() if flags.any()}
+    for name, other in alternatives(draws).items():
+        ratio = other[places, draws.outcome] / odds
+        for group, flags in groups.items():
+            for stake in STAKES:
+                logs.append(float(np.log1p(stake * (ratio[flags] - 1.0)).sum()))
+                names.append(f"{name}, {group}")
+    return _together(logs, names)
+
+
+def wager_on_collisions(pairs: Floats) -> Wealth:
+    """Return the capital after betting that a second sample repeats the first.
+
+    `pairs` [M, 2] holds, for every token at which two samples still had the same text before
+    it, whether they agree (1 or 0) and the target's probability of the first one's token.
+    """
+    same, probability = pairs[:, 0], np.maximum(pairs[:, 1], LEAST_PROBABILITY)
+    logs = [float(np.log1p(stake * (same / probability - 1.0)).sum()) for stake in STAKES]
+    return _together(logs, ["the same token"] * len(logs))
+
+
+def _together(logs: list[float], names: list[str]) -> Wealth:
+    values = np.array(logs)
+    largest = int(values.argmax())
+    top = float(values[largest])
+    whole = top + float(np.log(np.exp(values - top).mean()))
+    return Wealth(whole, names[largest], top, values.size)

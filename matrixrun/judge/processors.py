@@ -1,0 +1,126 @@
+"""Logits processors whose arithmetic can be done again from scores: what a request asks for, and
+what the processed logits say of each emitted token.
+
+Scores are logprobs of the raw logits, without the normaliser. What a processor adds to a logit is
+added to its logprob; so at each place the best processed token among the target's best by name is
+known, and the regret against it is a lower bound of the true one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matrixrun.evidence.requests import Sampling, Score
+from matrixrun.judge.case import LARGEST_REGRET, Floats, Ints
+
+PRESENCE, FREQUENCY, REPETITION = 0.5, 0.5, 1.3
+MIN_TOKENS = 8
+STOPS = 3
+
+
+class Processor(StrEnum):
+    """`penalties` (presence and frequency), `repetition`, `allowed` (the prompt's own tokens and
+    no others), `min-tokens` (the prompt's most frequent tokens end the answer, but not early)."""
+
+    PENALTIES = "penalties"
+    REPETITION = "repetition"
+    ALLOWED = "allowed"
+    MIN_TOKENS = "min-tokens"
+
+
+def sampling_of(processor: Processor, prompt: Sequence[int], seed: int) -> Sampling:
+    """Return the sampling fields of a greedy request with one processor on."""
+    match processor:
+        case Processor.PENALTIES:
+            return Sampling(presence_penalty=PRESENCE, frequency_penalty=FREQUENCY, seed=seed,
+                            ignore_eos=True)  # fmt: skip
+        case Processor.REPETITION:
+            return Sampling(repetition_penalty=REPETITION, seed=seed, ignore_eos=True)
+        case Processor.ALLOWED:
+            return Sampling(allowed_token_ids=allowed(prompt), seed=seed, ignore_eos=True)
+        case Processor.MIN_TOKENS:
+            return Sampling(min_tokens=MIN_TOKENS, stop_token_ids=stops(prompt), seed=seed,
+                            ignore_eos=True)  # fmt: skip
+
+
+def allowed(prompt: Sequence[int]) -> tuple[int, ...]:
+    """Return the tokens that an answer with `allowed` may hold."""
+    return tuple(sorted(set(prompt)))
+
+
+def stops(prompt: Sequence[int]) -> tuple[int, ...]:
+    """Return the tokens that end an answer with `min-tokens`."""
+    counts = Counter(prompt)
+    return tuple(sorted(sorted(counts, key=lambda token: (-counts[token], token))[:STOPS]))
+
+
+def violations(processor: Processor, prompt: Sequence[int], tokens: Ints) -> Ints:
+    """Return the places of tokens that the processor forbids, whatever the logits are."""
+    if processor is Processor.ALLOWED:
+        return np.flatnonzero(~np.isin(tokens, allowed(prompt)))
+    if processor is Processor.MIN_TOKENS:
+        return np.flatnonzero(np.isin(tokens[:MIN_TOKENS], stops(prompt)))
+    return np.zeros(0, dtype=np.int64)
+
+
+def processed_regrets(
+    processor: Processor, prompt: Sequence[int], tokens: Ints, score: Score, *, whole: bool
+) -> Floats:
+    """Return a lower bound of how far each token lies below the best one after processing [n].
+
+    `whole` says that presence and frequency count the prompt's tokens too, as some engines do.
+    Where the emitted token's own value cannot be had the bound is 0.
+    """
+    size = min(tokens.size, score.token_logprobs.size)
+    ids = np.column_stack([score.top_ids[:size].astype(np.int64), tokens[:size]])
+    raw: Floats = np.column_stack([score.top_logprobs[:size], score.token_logprobs[:size]]).astype(
+        np.float64
+    )
+    raw = np.where(np.isfinite(raw) & (ids >= 0), raw, -LARGEST_REGRET)
+    if processor is Processor.PENALTIES:
+        seen = _counts(ids, prompt if whole else (), tokens)
+        gap = _gap(raw - PRESENCE * (seen > 0) - FREQUENCY * seen)
+    elif processor is Processor.REPETITION:
+        gap = _repetition_gap(raw, _counts(ids, prompt, tokens) > 0)
+    elif processor is Processor.ALLOWED:
+        gap = _gap(np.where(np.isin(ids, allowed(prompt)), raw, -np.inf))
+    else:
+        early = (np.arange(size) < MIN_TOKENS)[:, None]
+        gap = _gap(np.where(early & np.isin(ids, stops(prompt)), -np.inf, raw))
+    bounded: Floats = np.minimum(gap, LARGEST_REGRET)
+    return bounded
+
+
+def _gap(values: Floats) -> Floats:
+    """Return how far the last column lies below the largest; 0 where it is forbidden itself, which
+    is a violation and no matter of size."""
+    own = values[:, -1]
+    known = np.isfinite(own)
+    return np.where(known, values.max(axis=1) - np.where(known, own, 0.0), 0.0)
+
+
+def _repetition_gap(raw: Floats, seen: NDArray[np.bool_]) -> Floats:
+    """Return a lower bound without the normaliser: a seen token's logit is divided by the penalty,
+    or multiplied where it is negative, so that it only falls. Tokens not seen keep their gaps, two
+    seen ones keep at least the gap over the penalty, and a seen one lies below one not seen by no
+    less than before."""
+    own, own_seen = raw[:, -1:], seen[:, -1:]
+    gaps = raw - own
+    alike = np.where(seen, gaps / REPETITION, gaps)
+    bound = np.where(seen == own_seen, alike, np.where(own_seen, gaps, -np.inf))
+    return np.asarray(np.maximum(bound.max(axis=1), 0.0))
+
+
+def _counts(ids: Ints, before: Sequence[int], tokens: Ints) -> Ints:
+    """Return how often each of `ids` [n, k] stands in `before` and the tokens before its place."""
+    counts = np.zeros(ids.shape, dtype=np.int64)
+    known: Counter[int] = Counter(before)
+    for place, row in enumerate(ids.tolist()):
+        counts[place] = [known[token] for token in row]
+        known[int(tokens[place])] += 1
+    return counts

@@ -1,0 +1,153 @@
+"""Sampled answers of one arm, laid out for the tests above temperature 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from matrixrun.evidence.requests import IntArray, Observation, Score
+from matrixrun.judge.betting import Draws, law_of, outcome_of
+from matrixrun.judge.case import Floats, Ints
+
+AGAIN = ".again"
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """One arm's answers that were valued throughout, in the order sent: `answers` and their
+    `scores`; `unvalued` counts the others, `drafted` and `rejected` what its steps did."""
+
+    answers: tuple[Observation, ...]
+    scores: tuple[Score, ...]
+    unvalued: int
+    drafted: int
+    rejected: int
+
+    def draws(self) -> Draws | None:
+        """Return every token after each answer's first, which no draft precedes; None where
+        there are none. Answers to a seed sent again are left out: they are no new
+        draws."""
+        parts = [
+            _draws(place, answer, score)
+            for place, (answer, score) in enumerate(zip(self.answers, self.scores, strict=True))
+            if not answer.request.endswith(AGAIN)
+        ]
+        if not parts:
+            return None
+        width = min(part.top.shape[1] for part in parts)
+        parts = [part.narrowed(width) for part in parts]
+        names = Draws.__dataclass_fields__
+        whole = Draws(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        return whole.where(whole.position > 0)
+
+    def pairs(self) -> Floats:
+        """Return for successive samples of a prompt whether they agree, and the probability of the
+        first one's token, up to the token where they part [M, 2]."""
+        rows: list[Floats] = [np.zeros((0, 2))]
+        before: tuple[Observation, Score] | None = None
+        for answer, score in zip(self.answers, self.scores, strict=True):
+            if answer.request.endswith(AGAIN):
+                continue
+            if before is not None and before[0].prompt == answer.prompt:
+                rows.append(_shared(before[0].token_ids, before[1], answer.token_ids))
+            before = (answer, score)
+        return np.concatenate(rows)
+
+    def surprise(self, names: Sequence[str]) -> Floats:
+        """Return the mean logprob of each prompt's tokens [prompts], NaN where there are none."""
+        found: dict[str, list[Floats]] = {}
+        for answer, score in zip(self.answers, self.scores, strict=True):
+            found.setdefault(answer.prompt, []).append(score.token_logprobs[1:].astype(np.float64))
+        means = [_mean(np.concatenate(found[name])) if name in found else np.nan for name in names]
+        return np.array(means, dtype=np.float64)
+
+    def by_prompt(self) -> dict[str, list[Ints]]:
+        """Return the distinct samples of each prompt."""
+        found: dict[str, list[Ints]] = {}
+        for answer in self.answers:
+            if not answer.request.endswith(AGAIN):
+                found.setdefault(answer.prompt, []).append(answer.token_ids.astype(np.int64))
+        return found
+
+    def repeated(self) -> dict[str, bool]:
+        """Return by prompt whether a seed sent again gave the same answer."""
+        known = {answer.request: answer.token_ids for answer in self.answers}
+        return {
+            answer.prompt: np.array_equal(answer.token_ids, known[name])
+            for answer in self.answers
+            for name in [answer.request.removesuffix(AGAIN)]
+            if answer.request != name and name in known
+        }
+
+
+def sampled(answers: Sequence[Observation], scores: Sequence[Score]) -> Sampled:
+    """Lay out an arm's answers and the scores of them."""
+    valued = {score.request: score for score in scores if score.error is None}
+    kept = [
+        (answer, valued[answer.request])
+        for answer in answers
+        if answer.error is None
+        and answer.request in valued
+        and valued[answer.request].token_logprobs.size == answer.token_ids.size > 0
+    ]
+    drafted = np.concatenate([np.zeros(0, np.int32), *(one.drafted for one, _ in kept)])
+    accepted = np.concatenate([np.zeros(0, np.int32), *(one.accepted for one, _ in kept)])
+    return Sampled(
+        answers=tuple(answer for answer, _ in kept),
+        scores=tuple(score for _, score in kept),
+        unvalued=len(answers) - len(kept),
+        drafted=int(drafted.sum()),
+        rejected=int((accepted < drafted).sum()),
+    )
+
+
+def _draws(place: int, answer: Observation, score: Score) -> Draws:
+    tokens = answer.token_ids.astype(np.int64)
+    top, logprobs = score.top_ids, score.top_logprobs
+    if top.ndim != 2:
+        # Of an engine that tells the best token alone, the others are one outcome.
+        top, logprobs = score.best_ids[:, None], score.best_logprobs[:, None]
+    draft, bonus = _places(answer)
+    return Draws(
+        token=tokens,
+        logprob=score.token_logprobs.astype(np.float64),
+        top=top.astype(np.int64),
+        law=law_of(logprobs.astype(np.float64)),
+        outcome=outcome_of(tokens, top.astype(np.int64)),
+        draft=draft,
+        bonus=bonus,
+        owner=np.full(tokens.size, place, dtype=np.int64),
+        position=np.arange(tokens.size, dtype=np.int64),
+    )
+
+
+def _places(answer: Observation) -> tuple[Ints, np.ndarray]:
+    """Return each token's place in its step's draft, -1 where it is not known, and whether a whole
+    draft had been taken before it. Where some tokens came without a step, and engines do not list
+    those, it is not known where the steps lie."""
+    size = answer.token_ids.size
+    draft, bonus = np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=bool)
+    emitted = answer.accepted.astype(np.int64) + 1
+    if not emitted.size or not emitted[:-1].sum() < size - 1 <= emitted.sum():
+        return draft, bonus
+    owner = np.repeat(np.arange(emitted.size), emitted)
+    place = np.arange(owner.size) - np.repeat(np.cumsum(emitted) - emitted, emitted)
+    offered = answer.drafted.astype(np.int64)[owner]
+    bonus[1:] = (place == offered)[: size - 1]
+    draft[1:] = np.where(place < offered, place, -1)[: size - 1]
+    return draft, bonus
+
+
+def _shared(first: IntArray, score: Score, second: IntArray) -> Floats:
+    size = min(first.size, second.size)
+    same = first[:size] == second[:size]
+    reach = size if same.all() else int(np.argmin(same)) + 1
+    chances = np.exp(np.minimum(score.token_logprobs[:reach].astype(np.float64), 0.0))
+    return np.column_stack([same[:reach].astype(np.float64), chances])
+
+
+def _mean(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else float("nan")

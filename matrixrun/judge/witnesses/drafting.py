@@ -1,0 +1,123 @@
+"""drafting: what one arm's own steps say of its drafter, with nothing to compare them with.
+
+A draft model proposes its greedy continuation of the committed text. As long as its tokens are
+taken, the next one is proposed after the same text as if a new step had begun there: whether it is
+taken is a property of the place in the text, not of the position in the draft. So later positions
+are taken about as often as the first, given that the step has come so far; heads lose a little with
+every position. And a drafter that offers whole drafts offers one at every step.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from matrixrun.evidence.cells import Speculation
+from matrixrun.evidence.verdicts import Finding, Severity
+from matrixrun.judge.case import Case, counted
+from matrixrun.judge.examination import Examination
+from matrixrun.judge.prompt_lookup import prompt_lookup_of
+from matrixrun.judge.statistics import Ratio, clustered_ratio
+from matrixrun.judge.steps import Steps, draft_length, steps_of
+from matrixrun.judge.testimony import Testimony
+
+POSITION = "acceptance-by-position"
+IDLE = "idle-drafter"
+# Methods whose draft is a model of its own, continued token by token.
+DRAFT_MODELS = ("draft_model", "draft-simple", "STANDALONE")
+# A later position that is taken less than this share as often as the first is broken. The public
+# heads keep two thirds and more from one position to the next.
+LEAST_KEPT = 0.25
+LEAST_TRIALS = 30
+# Drafts are whole but for so many; a drafter whose drafts vary may leave one out as well.
+WHOLE = 0.95
+MOST_IDLE = 0.05
+
+
+def examine_drafting(examination: Examination) -> Testimony:
+    """Return faults (notices for other methods than a draft model) where later draft positions are
+    hardly ever taken, and where tokens come without a draft from a drafter of whole drafts."""
+    case = examination.case
+    steps = steps_of(case)
+    if not steps.given or prompt_lookup_of(_facts(case)) is not None:
+        return Testimony()
+    length = draft_length(case, steps)
+    level = 1.0 - examination.settings.alpha / (max(1, case.sweep_cells) * max(1, length + 1))
+    return _by_position(case, steps, length, level) + _idle(case, steps, length, level)
+
+
+def _facts(case: Case) -> dict[str, object]:
+    outcome = case.observed.evidence.outcomes.get("on")
+    return {} if outcome is None else outcome.facts
+
+
+def _severity(case: Case) -> Severity:
+    """Return FAULT for a draft model at its plain settings, of which the rule is exact."""
+    speculation = case.cell.axes.get("speculation")
+    if not isinstance(speculation, Speculation) or speculation.options:
+        return Severity.NOTICE
+    return Severity.FAULT if speculation.method in DRAFT_MODELS else Severity.NOTICE
+
+
+def _by_position(case: Case, steps: Steps, length: int, level: float) -> Testimony:
+    used = steps.used(length)
+    accepted, drafted, owner = steps.accepted[used], steps.drafted[used], steps.owner[used]
+    kept: dict[int, Ratio] = {}
+    for position in range(length):
+        reached = (accepted >= position) & (drafted > position)
+        if reached.sum() < LEAST_TRIALS:
+            break
+        taken = counted(owner, reached & (accepted > position), len(case.requests))
+        ratio = clustered_ratio(taken, counted(owner, reached, len(case.requests)), level=level)
+        if ratio is None or not math.isfinite(ratio.error):
+            break
+        kept[position] = ratio
+    metrics = {f"acceptance/conditional.position.{j}": one.value for j, one in kept.items()}
+    broken = [j for j, one in kept.items() if j and one.high < LEAST_KEPT * kept[0].low]
+    if not broken:
+        return Testimony(metrics=metrics)
+    first, worst = kept[0], kept[broken[0]]
+    text = (
+        f"draft position {broken[0]} is accepted in {worst.value:.1%} of the steps that reach it "
+        f"(at most {worst.high:.1%}), the first in {first.value:.1%}: the drafts go wrong after "
+        f"{broken[0]} of {length} tokens"
+    )
+    numbers = {"position": broken[0], "rate": worst.value, "first": first.value}
+    finding = Finding(kind=POSITION, severity=_severity(case), text=text, numbers=numbers)
+    return Testimony((finding,), metrics)
+
+
+def _idle(case: Case, steps: Steps, length: int, level: float) -> Testimony:
+    """Return what tokens came without a draft, where drafts are whole otherwise."""
+    offered = steps.drafted[steps.verified & ~steps.last]
+    if offered.size < LEAST_TRIALS or (offered < length).mean() > 1.0 - WHOLE:
+        return Testimony()
+    emitted = counted(steps.owner[steps.verified], steps.accepted[steps.verified] + 1,
+                      len(case.requests))  # fmt: skip
+    due = np.maximum(case.on.lengths - 1.0, 0.0) * ~case.on.failed
+    idle = np.maximum(due - emitted, 0.0) * ~case.on.failed
+    ratio = clustered_ratio(idle, due, level=level)
+    if ratio is None:
+        return Testimony()
+    metrics = {"acceptance/idle_share": ratio.value}
+    if not ratio.low > MOST_IDLE or _at_the_end(case, length):
+        return Testimony(metrics=metrics)
+    text = (
+        f"{ratio.value:.1%} of the tokens after the first came without a draft (at least "
+        f"{ratio.low:.1%}) although every draft that was offered was whole: the drafter is off in "
+        "a part of the steps"
+    )
+    numbers = {"share": ratio.value, "requests": int((idle > 0).sum())}
+    finding = Finding(kind=IDLE, severity=_severity(case), text=text, numbers=numbers)
+    return Testimony((finding,), metrics)
+
+
+def _at_the_end(case: Case, length: int) -> bool:
+    """Return whether some text came so near to the longest that the engine may take that drafts
+    are left out by design, for the whole batch."""
+    longest = _facts(case).get("max_model_len")
+    if not isinstance(longest, int):
+        return False
+    sizes = [one.prompt_tokens + one.token_ids.size for one in case.on.observations]
+    return max(sizes, default=0) + length >= longest

@@ -1,0 +1,184 @@
+"""processing: greedy answers with a logits processor on, valued with the processor's arithmetic.
+
+A token that a processor forbids is a fault wherever it stands. For the rest, each emitted token's
+regret after processing is computed from A's raw scores, and what lies beyond the floor is compared
+with the control's, paired by prompt, as `regret` does without processors. Where the off arms' own
+tokens do not fit the arithmetic, the engine does it in another way, and that processor is not
+judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from matrixrun.evidence.requests import Observation
+from matrixrun.evidence.verdicts import Finding, Severity, Verdict
+from matrixrun.judge.case import Floats
+from matrixrun.judge.ceiling import BAND_FLOORS, DECIDED, arithmetic_floor, arithmetic_of
+from matrixrun.judge.processors import Processor, processed_regrets, violations
+from matrixrun.judge.statistics import sign_flip_p_value
+from matrixrun.judge.testimony import Objection, RateTest, Testimony
+
+if TYPE_CHECKING:
+    from matrixrun.judge.witnesses import ProbeExamination
+
+PROBE = "processors"
+RATE_TESTS = 1
+ARMS = ("on", "off", "null")
+# An off arm's answer with a token beyond the band does not fit the arithmetic; so many may.
+MOST_UNFITTING = 0.1
+
+
+@dataclass(frozen=True)
+class Valued:
+    """One arm's answer with a processor on: its largest regret after processing, the sum of what
+    lies beyond the floor, and the places of forbidden tokens."""
+
+    prompt: str
+    answer: Observation
+    largest: float
+    beyond: float
+    forbidden: np.ndarray
+
+
+def examine_processing(examination: ProbeExamination) -> Testimony:
+    """Return forbidden tokens as faults, and the test of processed regrets."""
+    floor = arithmetic_floor(
+        examination.evidence.cell,
+        arithmetic_of(examination.evidence, examination.settings.dtype),
+        examination.settings.largest_logit,
+    )
+    told, judged = Testimony(), dict[Processor, dict[str, dict[str, Valued]]]()
+    for processor in Processor:
+        arms = _fitting(examination, processor, floor)
+        if arms is None:
+            told += _not_judged(examination, processor)
+        else:
+            judged[processor] = arms
+            told += _figures(processor, arms) + _forbidden(processor, arms)
+    if not judged:
+        reason = f"[{PROBE}] no processor could be judged"
+        return told + Testimony(objections=(Objection(Verdict.INCONCLUSIVE, reason),))
+    return told + _rate(judged)
+
+
+def _fitting(
+    examination: ProbeExamination, processor: Processor, floor: float
+) -> dict[str, dict[str, Valued]] | None:
+    """Return each arm's answers by request, valued in the way that fits the off arms better:
+    counting generated tokens, or the prompt's as well. None where neither fits, or nothing can be
+    valued."""
+    band = min(DECIDED, BAND_FLOORS * floor)
+    ways = [
+        {arm: _valued(examination, arm, processor, floor, whole) for arm in ARMS}
+        for whole in (False, True)
+    ]
+    arms = min(ways, key=lambda way: sum(one.beyond for one in _off(way)))
+    off = _off(arms)
+    unfitting = sum(one.largest > band for one in off)
+    fits = off and arms["on"] and unfitting <= MOST_UNFITTING * len(off)
+    return arms if fits else None
+
+
+def _off(arms: Mapping[str, Mapping[str, Valued]]) -> list[Valued]:
+    return [*arms["off"].values(), *arms["null"].values()]
+
+
+def _valued(
+    examination: ProbeExamination, arm: str, processor: Processor, floor: float, whole: bool
+) -> dict[str, Valued]:
+    scores = {one.request: one for one in examination.observed.scores.get(arm, ())}
+    found = {}
+    for answer in examination.observed.answers(arm):
+        score, prompt = scores.get(answer.request), examination.prompts.get(answer.prompt)
+        mine = answer.request.startswith(f"{PROBE}.{processor}.")
+        if not mine or prompt is None or answer.error is not None:
+            continue
+        if score is None or score.error is not None or score.top_ids.ndim != 2:
+            continue
+        tokens = answer.token_ids.astype(np.int64)
+        regrets = processed_regrets(processor, prompt, tokens, score, whole=whole)
+        found[answer.request] = Valued(
+            prompt=answer.prompt,
+            answer=answer,
+            largest=float(regrets.max(initial=0.0)),
+            beyond=float(np.maximum(regrets - floor, 0.0).sum()),
+            forbidden=violations(processor, prompt, tokens),
+        )
+    return found
+
+
+def _not_judged(examination: ProbeExamination, processor: Processor) -> Testimony:
+    sent = [
+        one
+        for one in examination.observed.answers("off")
+        if one.request.startswith(f"{PROBE}.{processor}.")
+    ]
+    failed = next((one.error for one in sent if one.error is not None), None)
+    why = f"the off arm says: {failed}" if failed else "the off arm's own tokens do not fit it"
+    text = f"[{PROBE}] {processor} is not judged: {why}"
+    return Testimony((Finding(kind="processing", severity=Severity.NOTICE, text=text),))
+
+
+def _figures(processor: Processor, arms: Mapping[str, Mapping[str, Valued]]) -> Testimony:
+    metrics = {
+        f"{PROBE}.regret/max.{processor}.{arm}": max(one.largest for one in many.values())
+        for arm, many in arms.items()
+        if many
+    }
+    for arm in ("on", "null"):
+        both = [
+            np.array_equal(one.answer.token_ids, arms["off"][name].answer.token_ids)
+            for name, one in arms[arm].items()
+            if name in arms["off"]
+        ]
+        if both:
+            metrics[f"{PROBE}.exact_match/{processor}.{arm}"] = float(np.mean(both))
+    return Testimony(metrics=metrics)
+
+
+def _forbidden(processor: Processor, arms: Mapping[str, Mapping[str, Valued]]) -> Testimony:
+    """Return a fault for answers with a forbidden token, where no off arm has any."""
+    if any(one.forbidden.size for arm in ("off", "null") for one in arms[arm].values()):
+        return Testimony()
+    bad = [(name, one) for name, one in sorted(arms["on"].items()) if one.forbidden.size]
+    if not bad:
+        return Testimony()
+    name, one = bad[0]
+    place = int(one.forbidden[0])
+    text = (
+        f"[{PROBE}] {len(bad)} of {len(arms['on'])} answers with {processor} hold a token that it "
+        f"forbids (first: {name}, token {place}: {int(one.answer.token_ids[place])}), no off arm's"
+    )
+    numbers = {"requests": len(bad), "request": name, "position": place}
+    return Testimony((Finding(kind="forbidden-token", severity=Severity.FAULT, text=text,
+                              numbers=numbers),))  # fmt: skip
+
+
+def _rate(judged: Mapping[Processor, Mapping[str, Mapping[str, Valued]]]) -> Testimony:
+    """Return the test of regrets beyond the floor, on against control, summed over each prompt."""
+    sums: dict[str, Floats] = {}
+    for arms in judged.values():
+        for name in sorted(arms["on"].keys() & arms["null"].keys()):
+            on, null = arms["on"][name], arms["null"][name]
+            sums.setdefault(on.prompt, np.zeros(2))
+            sums[on.prompt] += (on.beyond, null.beyond)
+    pairs = np.array([sums[prompt] for prompt in sorted(sums)]).reshape(-1, 2)
+    p_value = sign_flip_p_value(pairs[:, 0] - pairs[:, 1])
+    worst = max(
+        judged, key=lambda one: max((v.largest for v in judged[one]["on"].values()), default=0)
+    )
+    largest = max((one.largest for one in judged[worst]["on"].values()), default=0.0)
+    mean_on, mean_null = pairs.mean(axis=0).tolist() if pairs.size else (0.0, 0.0)
+    text = (
+        f"[{PROBE}] tokens lie further below the best one after processing than the control's: "
+        f"{mean_on:.3g} and {mean_null:.3g} nats a prompt beyond the floor (largest: "
+        f"{largest:.3g}, with {worst}; p = {p_value:.2g})"
+    )
+    numbers = {"p_value": p_value, "on": mean_on, "null": mean_null, "worst": str(worst)}
+    finding = Finding(kind="processing", severity=Severity.FAULT, text=text, numbers=numbers)
+    return Testimony(rates=(RateTest(p_value, finding),))

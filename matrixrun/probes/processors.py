@@ -1,0 +1,83 @@
+"""`processors`: greedy answers with one logits processor on, on against off.
+
+Penalties look at what was generated so far, the tokens of a draft included that are not committed
+yet; masks must hold at draft positions as elsewhere. Each prompt is sent once with each processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matrixrun.evidence.cells import Cell
+from matrixrun.evidence.launches import Launch, Role
+from matrixrun.evidence.requests import Pass, Request
+from matrixrun.judge import Processor, sampling_of
+from matrixrun.matrix.schema import Matrix
+from matrixrun.plan import PlannedPair, batch_size
+from matrixrun.probes.protocol import Data, Passes, Source, salt
+from matrixrun.workloads import Workload
+
+KIND = "processors"
+MOST_PROMPTS = 16
+# An answer must be longer than the least length that one of the processors asks for.
+LEAST_TOKENS = 16
+
+
+class ProcessorsProbe:
+    """The probe; stateless."""
+
+    kind = KIND
+    rides_on: str | None = None
+    compared = False
+    needs = frozenset({Data.TOKENS, Data.SCORES, Data.TOPS})
+
+    def passes(
+        self, launch: Launch, cells: Sequence[Cell], workload: Workload, matrix: Matrix
+    ) -> Passes:
+        """Yield one pass for each batch size; on A followed by its null within the launch."""
+        within = launch.role is Role.A and matrix.control == "within-launch"
+        requests = processor_requests(workload, matrix)
+        for size in sorted({batch_size(cell) for cell in cells}):
+            yield _pass(launch, _main(size), requests, size)
+            if within:
+                yield _pass(launch, _null(size), requests[::-1], size)
+
+    def sources(self, cell: Cell, pair: PlannedPair) -> dict[str, tuple[Source, ...]]:
+        """Return the passes that hold the cell's `on`, `off` and `null` answers."""
+        size = batch_size(cell)
+        if pair.null is None:
+            null = Source(pair.off, _null(size))
+        else:
+            null = Source(pair.null, _main(size))
+        on, off = Source(pair.on, _main(size)), Source(pair.off, _main(size))
+        return {"on": (on,), "off": (off,), "null": (null,)}
+
+
+def _main(size: int) -> str:
+    return f"{KIND}.b{size}"
+
+
+def _null(size: int) -> str:
+    return f"{KIND}.b{size}.null"
+
+
+def _pass(launch: Launch, pass_id: str, requests: tuple[Request, ...], size: int) -> Pass:
+    namespace = salt(Source(launch.id, pass_id))
+    return Pass(id=pass_id, requests=requests, concurrency=size, salt=namespace)
+
+
+def processor_requests(workload: Workload, matrix: Matrix) -> tuple[Request, ...]:
+    """Return each of the first prompts with each processor; a request's id names the processor:
+    `processors.<processor>.<prompt>`."""
+    return tuple(
+        Request(
+            id=f"{KIND}.{processor}.{prompt.id}",
+            prompt=prompt.id,
+            category=prompt.category,
+            token_ids=prompt.token_ids,
+            max_tokens=max(matrix.workload.max_tokens, LEAST_TOKENS),
+            sampling=sampling_of(processor, prompt.token_ids, matrix.seed),
+        )
+        for prompt in workload.prompts[:MOST_PROMPTS]
+        for processor in Processor
+    )

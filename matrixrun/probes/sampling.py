@@ -1,0 +1,114 @@
+"""`sampling`: several samples of each prompt at temperature 1, with nothing cut off the law.
+
+Launch A values every sampled token given those before it, so that the tokens themselves are tested
+against the target's own probabilities. Two samples of a prompt have seeds of their own and two have
+none, since engines draw random numbers in different ways for the two; they are sent next to each
+other, to run side by side. One seed of each prompt is sent again at the end. Every arm has other
+seeds: samples that must agree between arms would tell nothing.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+from matrixrun.evidence.cells import Cell
+from matrixrun.evidence.launches import Launch, Role
+from matrixrun.evidence.requests import Pass, Request, Sampling
+from matrixrun.matrix.schema import Matrix
+from matrixrun.plan import PlannedPair, batch_size
+from matrixrun.probes.protocol import Data, Passes, Source, salt
+from matrixrun.workloads import Workload
+
+KIND = "sampling"
+SEEDED, UNSEEDED = 2, 2
+# Natural prompts leave the target a choice; 32 of them with 4 samples of 32 tokens show a wrong
+# residual (docs/method.md).
+MOST_PROMPTS = 32
+DECIDED = "decided"
+
+
+class SamplingProbe:
+    """The probe; stateless."""
+
+    kind = KIND
+    rides_on: str | None = None
+    compared = False
+    needs = frozenset({Data.TOKENS, Data.STEPS, Data.SCORES, Data.TOPS})
+
+    def passes(
+        self, launch: Launch, cells: Sequence[Cell], workload: Workload, matrix: Matrix
+    ) -> Passes:
+        """Yield one pass for each batch size; on A followed by its null within the launch."""
+        within = launch.role is Role.A and matrix.control == "within-launch"
+        for size in sorted({batch_size(cell) for cell in cells}):
+            yield _pass(launch, _main(size), workload, matrix, size)
+            if within:
+                yield _pass(launch, _null(size), workload, matrix, size)
+
+    def sources(self, cell: Cell, pair: PlannedPair) -> dict[str, tuple[Source, ...]]:
+        """Return the passes that hold the cell's `on`, `off` and `null` samples."""
+        size = batch_size(cell)
+        if pair.null is None:
+            null = Source(pair.off, _null(size))
+        else:
+            null = Source(pair.null, _main(size))
+        on, off = Source(pair.on, _main(size)), Source(pair.off, _main(size))
+        return {"on": (on,), "off": (off,), "null": (null,)}
+
+
+def _main(size: int) -> str:
+    return f"{KIND}.b{size}"
+
+
+def _null(size: int) -> str:
+    return f"{KIND}.b{size}.null"
+
+
+def _pass(launch: Launch, pass_id: str, workload: Workload, matrix: Matrix, size: int) -> Pass:
+    source = Source(launch.id, pass_id)
+    return Pass(
+        id=pass_id,
+        requests=sampling_requests(workload, matrix, key=f"{launch.id}.{pass_id}"),
+        concurrency=size,
+        salt=salt(source),
+        logprobs=0,
+    )
+
+
+def sampling_requests(workload: Workload, matrix: Matrix, *, key: str) -> tuple[Request, ...]:
+    """Return the samples to ask for; `key` names the arm, whose seeds are its own."""
+    chosen = [prompt for prompt in workload.prompts if prompt.category != DECIDED]
+    chosen = (chosen or list(workload.prompts))[:MOST_PROMPTS]
+    first, again = [], []
+    for prompt in chosen:
+        for number in range(SEEDED + UNSEEDED):
+            seed = _seed(matrix.seed, key, prompt.id, number) if number < SEEDED else None
+            request = Request(
+                id=f"{KIND}.{prompt.id}.s{number}",
+                prompt=prompt.id,
+                category=prompt.category,
+                token_ids=prompt.token_ids,
+                max_tokens=matrix.workload.max_tokens,
+                # A token that ends a text must be seen like any other.
+                sampling=Sampling(temperature=1.0, seed=seed, ignore_eos=True),
+            )
+            first.append(request)
+            if number == 0:
+                again.append(_renamed(request))
+    return (*first, *again)
+
+
+def _renamed(request: Request) -> Request:
+    return Request(
+        id=f"{request.id}.again",
+        prompt=request.prompt,
+        category=request.category,
+        token_ids=request.token_ids,
+        max_tokens=request.max_tokens,
+        sampling=request.sampling,
+    )
+
+
+def _seed(*parts: object) -> int:
+    return zlib.crc32(".".join(map(str, parts)).encode()) & 0x7FFFFFFF

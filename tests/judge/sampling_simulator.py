@@ -1,0 +1,165 @@
+"""Samples of the simulator's target, drawn by speculative sampling that can be wrong in one way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import special
+
+from matrixrun.evidence.requests import Evaluation, Observation, Score
+from matrixrun.judge import CellObservations, ProbeObserved
+
+from .simulator import VOCABULARY, Arm, Pair, Target, simulate
+
+TOP = 8
+PROMPT = 4
+TARGET = Target(spread=1.5)
+
+
+def right(random: np.random.Generator, law: np.ndarray, draft: int) -> int:
+    """The residual of a greedy draft: the law without the draft token."""
+    rest = law.copy()
+    rest[draft] = 0.0
+    return int(random.choice(law.size, p=rest / rest.sum()))
+
+
+def unreduced(random: np.random.Generator, law: np.ndarray, draft: int) -> int:
+    """Wrong: the draft token stays in."""
+    return int(random.choice(law.size, p=law))
+
+
+def greedy(random: np.random.Generator, law: np.ndarray, draft: int) -> int:
+    """Wrong: the best token that is left."""
+    rest = law.copy()
+    rest[draft] = 0.0
+    return int(rest.argmax())
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """How an arm samples: `residual` after a rejection, `leak` added to the chance that a draft is
+    taken, `drafts` tokens a step (0: none), `noise` of its logits, `shared` the share of answers
+    that repeat the noise of the sample before."""
+
+    seed: int
+    residual: Callable[[np.random.Generator, np.ndarray, int], int] = right
+    leak: float = 0.0
+    drafts: int = 3
+    noise: float = 0.0
+    shared: float = 0.0
+
+
+def _law(prompt: int, position: int, last: int, noise: float = 0.0, seed: int = 0) -> np.ndarray:
+    logits = TARGET.logits(np.array([prompt]), position, np.array([last]))[0]
+    if noise:
+        key = [seed, prompt, position, last]
+        logits = logits + noise * np.random.default_rng(key).standard_normal(logits.size)
+    return np.asarray(special.softmax(logits))
+
+
+def _draft(law: np.ndarray, prompt: int, position: int) -> int:
+    """The best token, or now and then the third: a drafter that is not the target."""
+    order = np.argsort(-law)
+    return int(order[2] if (prompt + position) % 4 == 0 else order[0])
+
+
+def sample(sampler: Sampler, random: np.random.Generator, prompt: int, tokens: int) -> tuple:
+    """Return token ids, accepted and drafted tokens of one answer."""
+    ids: list[int] = []
+    accepted: list[int] = []
+    while len(ids) < tokens:
+        law = _law(prompt, len(ids), ids[-1] if ids else PROMPT, sampler.noise, sampler.seed)
+        if not ids or not sampler.drafts:
+            ids.append(int(random.choice(law.size, p=law)))
+            continue
+        taken = 0
+        while True:
+            law = _law(prompt, len(ids), ids[-1], sampler.noise, sampler.seed)
+            if taken == sampler.drafts:
+                ids.append(int(random.choice(law.size, p=law)))
+                break
+            draft = _draft(law, prompt, len(ids))
+            if random.random() < law[draft] + sampler.leak:
+                ids.append(draft)
+                taken += 1
+                continue
+            ids.append(sampler.residual(random, law, draft))
+            break
+        accepted.append(taken)
+    drafted = np.full(len(accepted), sampler.drafts, dtype=np.int32)
+    return np.array(ids[:tokens], np.int32), np.array(accepted, np.int32), drafted
+
+
+def answers(sampler: Sampler, prompts: int, samples: int, tokens: int) -> tuple[Observation, ...]:
+    """Return an arm's samples in the order sent."""
+    made = []
+    coins = np.random.default_rng([sampler.seed, 99])
+    for prompt in range(prompts):
+        key = [sampler.seed, prompt, 0]
+        for number in range(samples):
+            if number == 0 or coins.random() >= sampler.shared:
+                key = [sampler.seed, prompt, number]
+            ids, accepted, drafted = sample(sampler, np.random.default_rng(key), prompt, tokens)
+            made.append(
+                Observation(
+                    request=f"sampling.p{prompt}.s{number}", prompt=f"p{prompt}",
+                    category="natural", token_ids=ids, accepted=accepted, drafted=drafted,
+                )
+            )  # fmt: skip
+    again = [replace(one, request=f"{one.request}.again") for one in made[::samples]]
+    return (*made, *again)
+
+
+def scores(observations: tuple[Observation, ...], noise: float = 0.0) -> tuple[Score, ...]:
+    """Return what A scores."""
+    return tuple(_score(one, noise) for one in observations)
+
+
+def _score(one: Observation, noise: float) -> Score:
+    prompt, tokens = int(one.prompt[1:]), one.token_ids.tolist()
+    before = [PROMPT, *tokens[:-1]]
+    laws = np.array(
+        [_law(prompt, place, last, noise, 4) for place, last in enumerate(before)]
+    ).reshape(-1, VOCABULARY)
+    order = np.argsort(-laws, axis=1)[:, :TOP]
+    rows = np.arange(len(tokens))
+    logs = np.log(laws)
+    return Score(
+        request=one.request,
+        evaluation=Evaluation.PREFILL,
+        start=PROMPT,
+        token_logprobs=logs[rows, one.token_ids].astype(np.float32),
+        best_logprobs=logs[rows, order[:, 0]].astype(np.float32),
+        best_ids=order[:, 0].astype(np.int32),
+        top_ids=order.astype(np.int32),
+        top_logprobs=np.take_along_axis(logs, order, axis=1).astype(np.float32),
+    )
+
+
+def observed(
+    on: Sampler, *, prompts: int = 16, samples: int = 4, tokens: int = 24, noise: float = 0.0
+) -> ProbeObserved:
+    """Return what the probe saw of an arm and of two off arms."""
+    arms = {
+        "on": on,
+        "off": Sampler(seed=2, drafts=0, noise=on.noise),
+        "null": Sampler(seed=3, drafts=0, noise=on.noise),
+    }
+    seen = {name: answers(arm, prompts, samples, tokens) for name, arm in arms.items()}
+    return ProbeObserved(
+        kind="sampling",
+        compared=False,
+        observations=seen,
+        scores={name: scores(many, noise) for name, many in seen.items()},
+        records={},
+    )
+
+
+CELL = simulate(Pair(on=Arm(accept=0.7, seed=1)))
+
+
+def cell(seen: ProbeObserved) -> CellObservations:
+    """Return a healthy cell with what the probe saw."""
+    return replace(CELL, probes=(seen,))

@@ -1,0 +1,177 @@
+"""Greedy answers with a logits processor on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import special
+
+from matrixrun.evidence.requests import Evaluation, Observation, Score
+from matrixrun.evidence.verdicts import Severity, Verdict
+from matrixrun.judge import JudgeSettings, ProbeObserved, Processor, judge_sweep
+from matrixrun.judge.processors import (
+    FREQUENCY,
+    MIN_TOKENS,
+    PRESENCE,
+    REPETITION,
+    allowed,
+    processed_regrets,
+    stops,
+)
+
+from .simulator import Pair, Target, simulate
+
+SETTINGS = JudgeSettings(detect_rate=0.1)
+CELL = simulate(Pair())
+NAMES = {one.request: one.prompt for one in CELL.off}
+PROMPTS = {NAMES[request]: ids for request, ids in CELL.prompts.items()}
+TARGET = Target(spread=1.0)
+TOP, TOKENS = 8, 24
+
+
+def processed(processor, logits, prompt, history, place):
+    """What an engine does to the logits, with `history` for generated."""
+    made = logits.copy()
+    counts = np.bincount(history, minlength=logits.size) if history else np.zeros(logits.size)
+    if processor is Processor.PENALTIES:
+        made -= PRESENCE * (counts > 0) + FREQUENCY * counts
+    elif processor is Processor.REPETITION:
+        seen = np.isin(np.arange(logits.size), [*prompt, *history])
+        lower = np.where(made > 0, made / REPETITION, made * REPETITION)
+        made = np.where(seen, lower, made)
+    elif processor is Processor.ALLOWED:
+        made[~np.isin(np.arange(logits.size), allowed(prompt))] = -np.inf
+    elif place < MIN_TOKENS:
+        made[list(stops(prompt))] = -np.inf
+    return made
+
+
+def answer(processor, name, *, lag=0, masked=True, noise=0.0):
+    """One arm's answer and its score; every third token does not see the `lag` tokens before it,
+    as if they were a draft's. Without `masked` every third token sees no mask."""
+    index, prompt = int(name[1:]), PROMPTS[name]
+    random = np.random.default_rng([index, int(1000 * noise)])
+    ids: list[int] = []
+    raws = []
+    for place in range(TOKENS):
+        last = ids[-1] if ids else prompt[-1]
+        raw = TARGET.logits(np.array([index]), place, np.array([last]))[0]
+        late = place % 3 == 2
+        history = ids[: place - lag] if late else ids
+        seen = raw + noise * random.standard_normal(raw.size)
+        if late and not masked:
+            ids.append(int(seen.argmax()))
+        else:
+            ids.append(int(processed(processor, seen, prompt, history, place).argmax()))
+        raws.append(special.log_softmax(raw))
+    request = f"processors.{processor}.{name}"
+    seen_by_judge = Observation(
+        request=request, prompt=name, category="natural", token_ids=np.array(ids, np.int32)
+    )
+    return seen_by_judge, score_of(request, np.array(raws), np.array(ids))
+
+
+def score_of(request, laws, ids):
+    order = np.argsort(-laws, axis=1)[:, :TOP]
+    return Score(
+        request=request, evaluation=Evaluation.PREFILL, start=4,
+        token_logprobs=laws[np.arange(len(ids)), ids].astype(np.float32),
+        best_logprobs=laws.max(axis=1).astype(np.float32), best_ids=order[:, 0].astype(np.int32),
+        top_ids=order.astype(np.int32),
+        top_logprobs=np.take_along_axis(laws, order, axis=1).astype(np.float32),
+    )  # fmt: skip
+
+
+def seen(only=None, **on):
+    """What the probe saw; the on arm differs as said, with the processor `only` or with all."""
+    names = sorted(PROMPTS)[:16]
+    arms = {
+        arm: {
+            f"{processor}.{name}": answer(
+                processor, name, **(on if arm == "on" and only in (None, processor) else {})
+            )
+            for name in names
+            for processor in Processor
+        }
+        for arm in ("on", "off", "null")
+    }
+    return ProbeObserved(
+        kind="processors", compared=False, records={},
+        observations={arm: tuple(one for one, _ in many.values()) for arm, many in arms.items()},
+        scores={arm: tuple(score for _, score in many.values()) for arm, many in arms.items()},
+    )  # fmt: skip
+
+
+def result_of(probe):
+    return judge_sweep([replace(CELL, probes=(probe,))], SETTINGS).results[0]
+
+
+def faults(result):
+    return {one.kind for one in result.findings if one.severity is Severity.FAULT}
+
+
+def test_answers_with_processors_pass_and_fit_the_arithmetic():
+    result = result_of(seen())
+    assert result.verdict is Verdict.PASS, result.reason
+    for processor in Processor:
+        assert result.metrics[f"processors.regret/max.{processor}.on"] < 1e-3
+        assert result.metrics[f"processors.exact_match/{processor}.on"] == 1.0
+
+
+def test_rounding_is_no_fault():
+    assert result_of(seen(noise=0.05)).verdict is Verdict.PASS
+
+
+def test_draft_positions_missing_from_the_penalties_history_fail():
+    result = result_of(seen(lag=2))
+    assert faults(result) == {"processing"}
+    assert "penalties" in result.reason
+
+
+@pytest.mark.parametrize("processor", [Processor.ALLOWED, Processor.MIN_TOKENS])
+def test_masks_that_do_not_hold_everywhere_fail(processor):
+    result = result_of(seen(only=processor, masked=False))
+    assert "forbidden-token" in faults(result)
+    assert processor in result.reason
+
+
+def test_an_engine_that_counts_the_prompt_too_is_judged_by_its_own_arithmetic(monkeypatch):
+    def whole(processor, logits, prompt, history, place, ours=processed):
+        return ours(processor, logits, prompt, [*prompt, *history], place)
+
+    monkeypatch.setattr("judge.test_processors.processed", whole)
+    result = result_of(seen())
+    assert result.verdict is Verdict.PASS
+    assert result.metrics["processors.regret/max.penalties.off"] < 1e-3
+
+
+def test_a_processor_that_the_engine_cannot_express_is_not_judged():
+    probe = seen()
+
+    def failing(many):
+        return tuple(
+            replace(one, token_ids=one.token_ids[:0], error="not expressible")
+            if ".allowed." in one.request else one
+            for one in many
+        )  # fmt: skip
+
+    observations = {arm: failing(many) for arm, many in probe.observations.items()}
+    result = result_of(replace(probe, observations=observations))
+    assert result.verdict is Verdict.PASS
+    assert any("allowed is not judged" in one.text for one in result.findings)
+
+
+@pytest.mark.parametrize("processor", list(Processor))
+def test_the_regret_is_never_more_than_the_true_one(processor):
+    name = sorted(PROMPTS)[5]
+    one, score = answer(processor, name, lag=2)
+    regrets = processed_regrets(
+        processor, PROMPTS[name], one.token_ids.astype(np.int64), score, whole=False
+    )
+    for place, bound in enumerate(regrets):
+        last = int(one.token_ids[place - 1]) if place else PROMPTS[name][-1]
+        raw = TARGET.logits(np.array([int(name[1:])]), place, np.array([last]))[0]
+        made = processed(processor, raw, PROMPTS[name], one.token_ids[:place].tolist(), place)
+        assert bound <= made.max() - made[one.token_ids[place]] + 1e-4

@@ -1,0 +1,97 @@
+"""What the probes above temperature 0 and with logits processors send."""
+
+from __future__ import annotations
+
+import pytest
+from probe_sweeps import matrix, observation, plan, workload
+
+from matrixrun.evidence.launches import Role
+from matrixrun.judge import Processor
+from matrixrun.probes import TOPS, Answered, Data, Emitted, get, score_passes
+
+MATRIX = matrix(control="within-launch", probes=["equality", "sampling", "processors"])
+PLAN = plan(MATRIX)
+
+
+def sent(kind, launch):
+    """All passes of a probe on a launch, whatever is answered."""
+    cells = [cell for cell in PLAN.cells if cell.id in launch.cells]
+    passes, found = get(kind).passes(launch, cells, workload(), MATRIX), []
+    pass_ = next(passes, None)
+    while pass_ is not None:
+        found.append(pass_)
+        try:
+            pass_ = passes.send(Answered((), {}, {}))
+        except StopIteration:
+            pass_ = None
+    return found
+
+
+def launch(role):
+    return next(one for one in PLAN.launches if one.role is role)
+
+
+@pytest.mark.parametrize("kind", ["sampling", "processors"])
+def test_every_source_of_a_cell_is_sent(kind):
+    known = {(one.id, pass_.id) for one in PLAN.launches for pass_ in sent(kind, one)}
+    for cell, pair in zip(PLAN.cells, PLAN.pairs, strict=True):
+        sources = get(kind).sources(cell, pair)
+        assert set(sources) == {"on", "off", "null"}
+        assert {tuple(source) for many in sources.values() for source in many} <= known
+
+
+@pytest.mark.parametrize("kind", ["sampling", "processors"])
+def test_ids_say_which_probe_they_belong_to(kind):
+    for pass_ in sent(kind, launch(Role.A)):
+        assert pass_.id.startswith(f"{kind}.b")
+        names = [request.id for request in pass_.requests]
+        assert all(name.startswith(f"{kind}.") for name in names)
+        assert len(set(names)) == len(names)
+
+
+def seeds(pass_):
+    return {request.id: request.sampling.seed for request in pass_.requests}
+
+
+def test_samples_are_drawn_from_the_whole_law_and_no_token_ends_them():
+    (first, *_) = sent("sampling", launch(Role.ON))
+    for request in first.requests:
+        sampling = request.sampling
+        assert (sampling.temperature, sampling.top_p, sampling.top_k) == (1.0, 1.0, 0)
+        assert sampling.ignore_eos
+
+
+def test_half_of_the_samples_have_seeds_of_their_own_and_one_is_sent_again():
+    (first, *_) = sent("sampling", launch(Role.ON))
+    found = seeds(first)
+    distinct = [seed for name, seed in found.items() if not name.endswith(".again")]
+    given = [seed for seed in distinct if seed is not None]
+    assert len(given) == len(set(given)) == len(distinct) / 2
+    for name, seed in found.items():
+        if name.endswith(".again"):
+            assert seed == found[name.removesuffix(".again")] is not None
+
+
+def test_every_arm_has_other_seeds():
+    on, (off, null, *_) = sent("sampling", launch(Role.ON))[0], sent("sampling", launch(Role.A))
+    drawn = [{seed for seed in seeds(one).values() if seed is not None} for one in (on, off, null)]
+    assert not drawn[0] & drawn[1]
+    assert not drawn[1] & drawn[2]
+
+
+def test_each_prompt_is_sent_with_each_processor():
+    (first, *_) = sent("processors", launch(Role.ON))
+    found = {(request.prompt, request.id.split(".")[1]) for request in first.requests}
+    assert found == {(f"p-{i}", str(one)) for i in range(5) for one in Processor}
+    assert all(request.sampling.temperature == 0.0 for request in first.requests)
+
+
+def test_what_these_probes_emit_is_scored_with_the_best_tokens():
+    for kind in ("sampling", "processors"):
+        assert Data.TOPS in get(kind).needs
+    both = [
+        Emitted(launch="A", pass_id="equality.b8", observations=[observation(0, 7)]),
+        Emitted(launch="A", pass_id="sampling.b8", observations=[observation(0, 7)], top=TOPS),
+    ]
+    scoring = score_passes("A", both, workload())
+    assert [[request.top for request in one.scores] for one in scoring.passes] == [[1], [TOPS]]
