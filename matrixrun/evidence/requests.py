@@ -96,7 +96,8 @@ class Observation:
     token_ids [n] int32; logprobs [n] float32 of the emitted tokens (natural log, NaN where the
     engine gave none); top_ids [n, k] int32 and top_logprobs [n, k] float32, best first, padded with
     -1 and NaN; accepted [s] and drafted [s] int32, draft tokens accepted and proposed in each
-    verification step, in order; empty where the engine gives no per-step data. Times are seconds
+    verification step, in order; empty where the engine gives no per-step data. sent [m] int32 is
+    the prompt as it was sent, where it is not the workload's prompt of that name. Times are seconds
     since the pass began; `first_token` is NaN when unknown. `error` holds the engine's words when
     the request failed (then n may be 0).
     """
@@ -110,6 +111,7 @@ class Observation:
     top_logprobs: FloatArray = field(default_factory=_floats)
     accepted: IntArray = field(default_factory=_ints)
     drafted: IntArray = field(default_factory=_ints)
+    sent: IntArray = field(default_factory=_ints)
     prompt_tokens: int = 0
     cached_tokens: int | None = None
     finish_reason: str | None = None
@@ -158,3 +160,16 @@ class PassRecord(msgspec.Struct, frozen=True, kw_only=True):
     counters_before: dict[str, float] = {}
     counters_after: dict[str, float] = {}
     notes: dict[str, Any] = {}
+
+
+class ProbeRecords(msgspec.Struct, frozen=True, kw_only=True):
+    """What a probe other than equality observed on one arm, by reference: its passes in the order
+    in which they were sent, and the scores of what each emitted (none where it is not scored).
+    `compared` says that its `on`, `off` and `null` answer the same requests greedily, so that they
+    are compared as equality's are."""
+
+    kind: str
+    arm: str
+    compared: bool
+    passes: tuple[PassRecord, ...] = ()
+    scores: tuple[PassRecord, ...] = ()

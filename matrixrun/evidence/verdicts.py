@@ -9,7 +9,7 @@ import msgspec
 
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.launches import LaunchOutcome
-from matrixrun.evidence.requests import PassRecord, ScoreRequest
+from matrixrun.evidence.requests import PassRecord, ProbeRecords, ScoreRequest
 
 
 class Verdict(StrEnum):
@@ -42,7 +42,8 @@ class CellEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """Everything observed for a cell, by reference; written once, never changed.
 
     `records` maps what a pass was for to its record: `on`, `off`, `null` (the control), and
-    `on.scores`, `null.scores` ... on launch A. `outcomes` maps roles (`on`, `A`, `B`) to outcomes.
+    `on.scores`, `null.scores` ... on launch A; `probes` holds what further probes observed.
+    `outcomes` maps roles (`on`, `A`, `B`) to outcomes.
     """
 
     cell: Cell
@@ -51,6 +52,18 @@ class CellEvidence(msgspec.Struct, frozen=True, kw_only=True):
     workload_sha256: str
     settings_sha256: str
     program: str
+    probes: tuple[ProbeRecords, ...] = ()
+
+    def all_records(self) -> dict[str, PassRecord]:
+        """Every record by what its pass was for, those of further probes as
+        `<probe>.<arm>.<number>`, with `.scores` behind it for scores."""
+        found = dict(self.records)
+        for one in self.probes:
+            for number, record in enumerate(one.passes):
+                found[f"{one.kind}.{one.arm}.{number}"] = record
+            for number, record in enumerate(one.scores):
+                found[f"{one.kind}.{one.arm}.{number}.scores"] = record
+        return found
 
 
 class CellResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,9 +14,10 @@ from typing import Any
 import matrixrun
 from matrixrun import plan as planning
 from matrixrun import probes
+from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.errors import StoreError
 from matrixrun.evidence.launches import Launch, LaunchEnd, LaunchOutcome, Role
-from matrixrun.evidence.requests import Observation, Pass, PassRecord, Score
+from matrixrun.evidence.requests import Observation, Pass, PassRecord, ProbeRecords, Score
 from matrixrun.evidence.verdicts import CellEvidence, Want
 from matrixrun.fanout import cluster
 from matrixrun.fanout.actor import LaunchSettings, PassAnswer
@@ -32,7 +33,7 @@ from matrixrun.fanout.gang import (
 from matrixrun.judge import JudgeSettings, judge_sweep
 from matrixrun.matrix import Matrix, fingerprint
 from matrixrun.plan import Capacity, Plan, PlannedPair
-from matrixrun.probes import Source
+from matrixrun.probes import Answered, Data, Source
 from matrixrun.record import Display, Store
 from matrixrun.record.replay import Reader
 from matrixrun.workloads import Workload
@@ -62,6 +63,9 @@ class Sweep:
     scored: dict[Source, PassRecord] = field(default_factory=dict)
     confirmed: dict[str, PassRecord] = field(default_factory=dict)
     running: dict[str, RunningLaunch] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._probes = probes.resolve(self.matrix.probes)
 
     async def run(self) -> None:
         """Run every launch of the plan; returns when each has an outcome."""
@@ -183,22 +187,36 @@ class Sweep:
         launch = running.launch
         workload = self.workloads[launch.config.model]
         cells = [cell for cell in self.plan.cells if cell.id in launch.cells]
-        passes = [
-            pass_
-            for probe in probes.resolve(self.matrix.probes)
-            for pass_ in probe.passes(launch, cells, workload, self.matrix)
-        ]
-        for number, pass_ in enumerate(passes, start=1):
-            self.display.launch(launch.id, f"pass {number}/{len(passes)}", detail=pass_.id)
-            answer = await self._send(running, pass_)
-            if answer is None:
+        for probe in self._probes:
+            passes = probe.passes(launch, cells, workload, self.matrix)
+            if not await self._pass_by_pass(running, passes, workload):
                 return
-            record = self.store.write_observations(
-                launch.id, pass_.id, answer.observations, **_about(answer)
-            )
-            self.observed[Source(launch.id, pass_.id)] = (answer.observations, record)
         if launch.role is Role.A:
             await self._score(running, workload)
+
+    async def _pass_by_pass(
+        self, running: RunningLaunch, passes: probes.Passes, workload: Workload
+    ) -> bool:
+        """Send a probe's passes, each built on what came of those before; False once the launch
+        no longer serves."""
+        launch = running.launch
+        pass_ = next(passes, None)
+        while pass_ is not None:
+            self.display.launch(launch.id, "answering", detail=pass_.id)
+            answer = await self._send(running, pass_)
+            if answer is None:
+                return False
+            observations = probes.with_prompts(pass_, answer.observations, workload)
+            record = self.store.write_observations(
+                launch.id, pass_.id, observations, **_about(answer)
+            )
+            self.observed[Source(launch.id, pass_.id)] = (observations, record)
+            counters = answer.counters_before, answer.counters_after
+            try:
+                pass_ = passes.send(Answered(observations, *counters))
+            except StopIteration:
+                pass_ = None
+        return True
 
     async def _send(self, running: RunningLaunch, pass_: Pass) -> PassAnswer | None:
         answer = await running.run(pass_)
@@ -221,7 +239,7 @@ class Sweep:
         emitted = [
             probes.Emitted(launch=source.launch, pass_id=source.pass_id, observations=observations)
             for source, (observations, _) in self.observed.items()
-            if source.launch in group
+            if source.launch in group and self._is_scored(source)
         ]
         scoring = probes.score_passes(scorer.id, emitted, workload)
         given: dict[str, tuple[Score, ...]] = {}
@@ -240,6 +258,10 @@ class Sweep:
                 scorer.id, f"score.{one.launch}.{one.pass_id}", scores
             )
         await self._confirm(running)
+
+    def _is_scored(self, source: Source) -> bool:
+        kind = source.pass_id.split(".", 1)[0]
+        return Data.SCORES in probes.get(kind).needs
 
     async def _confirm(self, running: RunningLaunch) -> None:
         """Fetch what the judge wants of A while A still runs: re-scoring costs no launch then."""
@@ -288,7 +310,7 @@ class Sweep:
     def _evidence(self, pair: PlannedPair) -> CellEvidence:
         cell = next(cell for cell in self.plan.cells if cell.id == pair.cell)
         records = {}
-        for name, source in probes.get("equality").sources(cell, pair).items():
+        for name, (source,) in probes.get("equality").sources(cell, pair).items():
             if source in self.observed:
                 records[name] = self.observed[source][1]
             if source in self.scored:
@@ -307,7 +329,22 @@ class Sweep:
             workload_sha256=self.workloads[str(cell.axes["model"])].sha256,
             settings_sha256=fingerprint(self.judging),
             program=matrixrun.__version__,
+            probes=tuple(self._probe_records(cell, pair)),
         )
+
+    def _probe_records(self, cell: Cell, pair: PlannedPair) -> Iterable[ProbeRecords]:
+        """What every probe with passes of its own, other than equality, observed for a cell."""
+        for probe in self._probes:
+            if probe.kind == "equality" or probe.rides_on is not None:
+                continue
+            for arm, sources in probe.sources(cell, pair).items():
+                yield ProbeRecords(
+                    kind=probe.kind,
+                    arm=arm,
+                    compared=probe.compared,
+                    passes=tuple(self.observed[s][1] for s in sources if s in self.observed),
+                    scores=tuple(self.scored[s] for s in sources if s in self.scored),
+                )
 
 
 def _about(answer: PassAnswer) -> dict[str, Any]:

@@ -202,11 +202,11 @@ class Bench:
     def _passes(self, role: Role, workload: Workload) -> tuple[Pass, ...]:
         probe = probes.get("equality")
         launch = self.pair.launches[role]
-        return probe.passes(launch, self.pair.plan.cells, workload, self.pair.matrix)
+        return tuple(probe.passes(launch, self.pair.plan.cells, workload, self.pair.matrix))
 
     def _pass_ids(self) -> tuple[str, str]:
         sources = probes.get("equality").sources(self.pair.cell, self.pair.plan.pairs[0])
-        return sources["off"].pass_id, sources["null"].pass_id
+        return sources["off"][0].pass_id, sources["null"][0].pass_id
 
     # -- judging ---------------------------------------------------------------------------------
 

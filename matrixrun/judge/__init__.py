@@ -3,11 +3,12 @@
 sweep        judge_sweep: every cell by every witness, then Holm over the sweep
 verdict      assemble: the precedence of verdicts; exit_code
 settings     JudgeSettings: the claim, the budgets, what is expected
-case         CellObservations, and a cell's arms laid side by side
+case         CellObservations, ProbeObserved, and a cell's arms laid side by side
 ceiling      the largest regret that rounding explains: floor of the arithmetic, learned tail
 suspicions   tokens beyond the ceiling, and what re-scoring says of them
 examination  a case with its ceiling and suspicions: what a witness is given
 testimony    what a witness returns
+probed       what further probes observed, compared and judged
 witnesses/   one file a witness
 invariance   acceptance over batch size, caching and topology
 patterns     loops, empty answers, stop tokens
@@ -16,7 +17,7 @@ power        how many requests show which fault
 statistics   sign flips, Holm, tails, clustered intervals
 """
 
-from matrixrun.judge.case import CellObservations
+from matrixrun.judge.case import CellObservations, ProbeObserved
 from matrixrun.judge.power import required_requests, visible_fault_rate
 from matrixrun.judge.settings import Expectation, ExpectedVerdict, JudgeSettings, settings_for
 from matrixrun.judge.sweep import Judgement, judge_sweep
@@ -28,6 +29,7 @@ __all__ = [
     "ExpectedVerdict",
     "JudgeSettings",
     "Judgement",
+    "ProbeObserved",
     "exit_code",
     "judge_sweep",
     "required_requests",

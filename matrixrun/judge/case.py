@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matrixrun.evidence.cells import Cell
-from matrixrun.evidence.requests import Observation, Score
+from matrixrun.evidence.requests import Observation, PassRecord, Score
 from matrixrun.evidence.verdicts import CellEvidence
 from matrixrun.judge.settings import JudgeSettings
 
@@ -28,13 +28,30 @@ def counted(owner: Ints, weights: NDArray[Any], count: int) -> Floats:
 
 
 @dataclass(frozen=True)
+class ProbeObserved:
+    """What one probe besides equality observed for a cell, by arm: `on`, `off`, `null`, and others
+    that the probe knows. `compared` as in ProbeRecords; `records` hold the counters."""
+
+    kind: str
+    compared: bool
+    observations: Mapping[str, tuple[Observation, ...]]
+    scores: Mapping[str, tuple[Score, ...]]
+    records: Mapping[str, tuple[PassRecord, ...]]
+
+    def answers(self, arm: str) -> tuple[Observation, ...]:
+        """The observations of an arm; none where it was not sent to."""
+        return self.observations.get(arm, ())
+
+
+@dataclass(frozen=True)
 class CellObservations:
     """One cell's evidence in memory.
 
     `on`, `off` (launch A) and `null` (the control: A again in reversed order, or launch B) answer
     the same requests; the `*_scores` are PREFILL scores on A of all that each emitted, one a
     request under the request's id. `confirmations` are re-scorings under the ids of an earlier
-    Want. `prompts` maps request ids to the prompt's token ids.
+    Want. `prompts` maps request ids to the prompt's token ids. `probes` holds what further probes
+    observed.
     """
 
     evidence: CellEvidence
@@ -46,6 +63,7 @@ class CellObservations:
     null_scores: tuple[Score, ...] = ()
     confirmations: tuple[Score, ...] = ()
     prompts: Mapping[str, tuple[int, ...]] | None = None
+    probes: tuple[ProbeObserved, ...] = ()
 
     @property
     def cell(self) -> Cell:

@@ -28,9 +28,9 @@ class Examination:
         return self.case.settings
 
 
-def examine(case: Case) -> Examination:
-    """Return the examination of a case."""
-    ceiling = learn_ceiling(case)
+def examine(case: Case, ceiling: Ceiling | None = None) -> Examination:
+    """Return the examination of a case; its ceiling is learned from it unless one is given."""
+    ceiling = learn_ceiling(case) if ceiling is None else ceiling
     return Examination(
         case=case,
         ceiling=ceiling,

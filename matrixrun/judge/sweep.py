@@ -11,6 +11,7 @@ from matrixrun.evidence.verdicts import CellResult, Finding, Verdict, Want
 from matrixrun.judge.case import Case, CellObservations, build_case
 from matrixrun.judge.examination import examine
 from matrixrun.judge.invariance import acceptance_notices
+from matrixrun.judge.probed import hear_probe, rate_tests
 from matrixrun.judge.settings import JudgeSettings
 from matrixrun.judge.statistics import Ratio, holm
 from matrixrun.judge.steps import steps_of
@@ -39,7 +40,7 @@ def judge_sweep(
     in whatever order requests and cells come. Each cell is taken from `cells` once and let go.
     """
     heard = [_hear(observed, settings, len(cells)) for observed in cells]
-    told = _stand([one.told for one in heard], settings.alpha)
+    told = _stand(heard, settings.alpha)
     lengths = {one.cell.id: one.length for one in heard if one.length is not None}
     notices = acceptance_notices([one.cell for one in heard], lengths)
     results, wants = [], []
@@ -59,6 +60,7 @@ class _Heard:
     cell: Cell
     told: Testimony
     length: Ratio | None = None
+    rate_tests: int = RATE_TESTS
 
 
 def _hear(observed: CellObservations, settings: JudgeSettings, sweep_cells: int) -> _Heard:
@@ -74,25 +76,32 @@ def _hear(observed: CellObservations, settings: JudgeSettings, sweep_cells: int)
     examination = examine(case)
     for witness in WITNESSES:
         told += witness.examine(examination)
-    return _Heard(observed.cell, told, _acceptance_length(case))
+    for probe in observed.probes:
+        told += hear_probe(observed, probe, examination)
+    tests = RATE_TESTS + sum(map(rate_tests, observed.probes))
+    return _Heard(observed.cell, told, _acceptance_length(case), tests)
 
 
 def _acceptance_length(case: Case) -> Ratio | None:
     return acceptance_ratios(case, steps_of(case), 1.0 - case.settings.alpha).get(LENGTH)
 
 
-def _stand(told: list[Testimony], alpha: float) -> list[Testimony]:
+def _stand(heard: list[_Heard], alpha: float) -> list[Testimony]:
     """Return the testimonies with their rate tests turned into findings, over the whole sweep.
 
     A cell's p-value is its smallest times the number of tests it may bring (Bonferroni); Holm
     corrects it over the cells, so that the sweep's chance of one false rate finding is `alpha`.
     """
+    told = [one.told for one in heard]
     tested = [index for index, one in enumerate(told) if one.rates]
     smallest = [min(rate.p_value for rate in told[index].rates) for index in tested]
-    adjusted = holm([min(1.0, RATE_TESTS * p_value) for p_value in smallest])
+    paid = [
+        min(1.0, heard[index].rate_tests * least)
+        for index, least in zip(tested, smallest, strict=True)
+    ]
     result = list(told)
-    for index, least, p_value in zip(tested, smallest, adjusted, strict=True):
-        metrics = {"rates/p_value": min(1.0, RATE_TESTS * least), "rates/p_adjusted": p_value}
+    for index, least, own, p_value in zip(tested, smallest, paid, holm(paid), strict=True):
+        metrics = {"rates/p_value": own, "rates/p_adjusted": p_value}
         findings: tuple[Finding, ...] = ()
         if p_value <= alpha:
             # Of a cell that stands, every test is told whose own p-value would have made it stand.

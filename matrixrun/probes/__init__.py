@@ -1,27 +1,31 @@
 """Probes: what is sent to a launch and what it is for. Pure data in and out.
 
-protocol      Probe, Data, Source
+protocol      Probe, Data, Source, Answered
 registry      get, names, resolve: the probes by name, one file each:
   equality    the same requests at every batch size, on every launch
   acceptance  reads the per-step data of equality's passes
-scoring       score_passes: what launch A scores, each different text once
+scoring       score_passes: what launch A scores, each different text once; with_prompts
 confirmation  confirmation_passes: the judge's wants as passes
 """
 
 from matrixrun.probes.confirmation import confirmation_passes
-from matrixrun.probes.protocol import Data, Probe, Source
+from matrixrun.probes.protocol import Answered, Data, Passes, Probe, Source
 from matrixrun.probes.registry import get, names, resolve
-from matrixrun.probes.scoring import Emitted, Scoring, score_passes
+from matrixrun.probes.scoring import Emitted, Scoring, prompt_of, score_passes, with_prompts
 
 __all__ = [
+    "Answered",
     "Data",
     "Emitted",
+    "Passes",
     "Probe",
     "Scoring",
     "Source",
     "confirmation_passes",
     "get",
     "names",
+    "prompt_of",
     "resolve",
     "score_passes",
+    "with_prompts",
 ]

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.launches import Launch
-from matrixrun.evidence.requests import Pass
 from matrixrun.matrix.schema import Matrix
 from matrixrun.plan import PlannedPair
 from matrixrun.probes import equality
-from matrixrun.probes.protocol import Data, Source
+from matrixrun.probes.protocol import Data, Passes, Source
 from matrixrun.workloads import Workload
 
 
@@ -22,6 +21,7 @@ class Acceptance:
 
     kind = "acceptance"
     rides_on: str | None = equality.Equality.kind
+    compared = False
     needs = frozenset({Data.STEPS})
 
     def passes(
@@ -30,10 +30,10 @@ class Acceptance:
         cells: Sequence[Cell],  # noqa: ARG002
         workload: Workload,  # noqa: ARG002
         matrix: Matrix,  # noqa: ARG002
-    ) -> tuple[Pass, ...]:
-        """Return nothing: it rides on equality's passes."""
-        return ()
+    ) -> Passes:
+        """Yield nothing: it rides on equality's passes."""
+        yield from ()
 
-    def sources(self, cell: Cell, pair: PlannedPair) -> dict[str, Source]:
+    def sources(self, cell: Cell, pair: PlannedPair) -> dict[str, tuple[Source, ...]]:
         """Return the pass whose steps are read: the on arm's."""
         return {"on": equality.Equality().sources(cell, pair)["on"]}

@@ -19,7 +19,7 @@ from matrixrun.evidence.launches import Launch, Role
 from matrixrun.evidence.requests import Pass, Request, Sampling
 from matrixrun.matrix.schema import Matrix
 from matrixrun.plan import PlannedPair, batch_size
-from matrixrun.probes.protocol import Data, Source, salt
+from matrixrun.probes.protocol import Data, Passes, Source, salt
 from matrixrun.workloads import Workload
 
 REPEAT_EVERY = 3
@@ -30,23 +30,22 @@ class Equality:
 
     kind = "equality"
     rides_on: str | None = None
+    compared = True
     needs = frozenset({Data.TOKENS, Data.LOGPROBS, Data.SCORES})
 
     def passes(
         self, launch: Launch, cells: Sequence[Cell], workload: Workload, matrix: Matrix
-    ) -> tuple[Pass, ...]:
-        """Return one pass for each batch size; on A followed by its null within the launch."""
+    ) -> Passes:
+        """Yield one pass for each batch size; on A followed by its null within the launch."""
         cold = _requests(workload, matrix)
         warm = _again(cold) if launch.config.prefix_caching else ()
         within = launch.role is Role.A and matrix.control == "within-launch"
-        passes = []
         for size in sorted({batch_size(cell) for cell in cells}):
-            passes.append(_pass(launch, main_pass(size), cold + warm, size))
+            yield _pass(launch, main_pass(size), cold + warm, size)
             if within:
-                passes.append(_pass(launch, null_pass(size), cold[::-1] + warm[::-1], size))
-        return tuple(passes)
+                yield _pass(launch, null_pass(size), cold[::-1] + warm[::-1], size)
 
-    def sources(self, cell: Cell, pair: PlannedPair) -> dict[str, Source]:
+    def sources(self, cell: Cell, pair: PlannedPair) -> dict[str, tuple[Source, ...]]:
         """Return the passes that hold the cell's `on`, `off` and `null` observations."""
         size = batch_size(cell)
         if pair.null is None:
@@ -54,9 +53,9 @@ class Equality:
         else:
             null = Source(pair.null, main_pass(size))
         return {
-            "on": Source(pair.on, main_pass(size)),
-            "off": Source(pair.off, main_pass(size)),
-            "null": null,
+            "on": (Source(pair.on, main_pass(size)),),
+            "off": (Source(pair.off, main_pass(size)),),
+            "null": (null,),
         }
 
 

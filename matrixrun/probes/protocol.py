@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.launches import Launch
-from matrixrun.evidence.requests import Pass
+from matrixrun.evidence.requests import Observation, Pass
 from matrixrun.matrix import fingerprint
 from matrixrun.matrix.schema import Matrix
 from matrixrun.plan import PlannedPair
@@ -31,6 +31,17 @@ class Source(NamedTuple):
     pass_id: str
 
 
+class Answered(NamedTuple):
+    """What came of a pass: its observations, and the engine's counters before and after."""
+
+    observations: tuple[Observation, ...]
+    counters_before: dict[str, float]
+    counters_after: dict[str, float]
+
+
+Passes = Generator[Pass, Answered, None]
+
+
 def salt(source: Source) -> str:
     """Return the cache namespace of a pass: its own, and short and plain for every engine."""
     return fingerprint([source.launch, source.pass_id])
@@ -50,16 +61,30 @@ class Probe(Protocol):
         ...
 
     @property
+    def compared(self) -> bool:
+        """Whether `on`, `off` and `null` answer the same requests greedily, to be compared token
+        by token."""
+        ...
+
+    @property
     def needs(self) -> frozenset[Data]:
-        """What it reads of each observation."""
+        """What it reads of each observation; what is emitted is scored only where it reads
+        scores."""
         ...
 
     def passes(
         self, launch: Launch, cells: Sequence[Cell], workload: Workload, matrix: Matrix
-    ) -> tuple[Pass, ...]:
-        """Return what to send to `launch`, which serves `cells`, in order."""
+    ) -> Passes:
+        """Yield what to send to `launch`, which serves `cells`, in order.
+
+        Each `yield` gives back what came of that pass, so that the next may be built on it. A
+        pass's id begins with the probe's kind, and so do the ids of its requests where they are
+        not the workload's.
+        """
         ...
 
-    def sources(self, cell: Cell, pair: PlannedPair) -> dict[str, Source]:
-        """Return where the cell's `on`, `off` and `null` observations come from."""
+    def sources(self, cell: Cell, pair: PlannedPair) -> dict[str, tuple[Source, ...]]:
+        """Return by arm (`on`, `off`, `null`, and others that it knows) the passes whose
+        observations, one after the other, are the cell's. A pass that was not needed is absent
+        from what was observed."""
         ...

@@ -36,6 +36,11 @@ def resolve(kinds: Iterable[str]) -> tuple[Probe, ...]:
     wanted = {probe.kind: probe for probe in map(get, kinds)}
     if not wanted:
         raise UserError("probes: the list is empty", remedy=f"name some of: {', '.join(PROBES)}")
+    if "equality" not in wanted and all(probe.rides_on is None for probe in wanted.values()):
+        raise UserError(
+            "probes: 'equality' is missing, on which every verdict rests",
+            remedy="add 'equality' to `probes:`",
+        )
     for probe in wanted.values():
         if probe.rides_on is not None and probe.rides_on not in wanted:
             raise UserError(

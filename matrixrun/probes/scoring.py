@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from matrixrun.evidence.requests import Evaluation, Observation, Pass, Score, ScoreRequest
 from matrixrun.probes.protocol import Source, salt
 from matrixrun.workloads import Workload
@@ -75,11 +77,11 @@ def score_passes(scorer: str, emitted: Sequence[Emitted], workload: Workload) ->
     Args:
         scorer: the id of launch A.
         emitted: the observations of A's own passes and of the launches it serves.
-        workload: the prompts that were sent.
+        workload: the prompts that were sent, where an observation does not hold its own.
     """
     prompts = {prompt.id: prompt.token_ids for prompt in workload.prompts}
     ordered = sorted(emitted, key=lambda e: (e.launch != scorer, e.launch, e.pass_id))
-    known: dict[tuple[str, bytes], tuple[str, str]] = {}
+    known: dict[tuple[tuple[int, ...], bytes], tuple[str, str]] = {}
     places: dict[tuple[str, str, str], tuple[str, str]] = {}
     passes = []
     for one in ordered:
@@ -88,14 +90,39 @@ def score_passes(scorer: str, emitted: Sequence[Emitted], workload: Workload) ->
         for observation in sorted(one.observations, key=lambda o: o.request):
             if len(observation.token_ids) == 0:
                 continue
-            text = (observation.prompt, observation.token_ids.tobytes())
+            prompt = prompt_of(observation, prompts)
+            text = (prompt, observation.token_ids.tobytes())
             if text not in known:
                 known[text] = (pass_id, observation.request)
-                requests.append(_request(observation, prompts[observation.prompt]))
+                requests.append(_request(observation, prompt))
             places[one.launch, one.pass_id, observation.request] = known[text]
         if requests:
             passes.append(_pass(scorer, pass_id, requests))
     return Scoring(passes=tuple(passes), places=places)
+
+
+def with_prompts(
+    pass_: Pass, observations: Sequence[Observation], workload: Workload
+) -> tuple[Observation, ...]:
+    """Return the observations of a pass, each with the prompt that was sent where that is not the
+    workload's prompt of its name."""
+    prompts = {prompt.id: prompt.token_ids for prompt in workload.prompts}
+    own = {
+        request.id: np.asarray(request.token_ids, np.int32)
+        for request in pass_.requests
+        if prompts.get(request.prompt) != request.token_ids
+    }
+    return tuple(
+        dataclasses.replace(one, sent=own[one.request]) if one.request in own else one
+        for one in observations
+    )
+
+
+def prompt_of(observation: Observation, prompts: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the prompt that was answered: the observation's own, else that of its name."""
+    if observation.sent.size:
+        return tuple(observation.sent.tolist())
+    return prompts[observation.prompt]
 
 
 def _request(observation: Observation, prompt: tuple[int, ...]) -> ScoreRequest:

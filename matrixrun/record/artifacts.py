@@ -45,7 +45,7 @@ def cell_artifacts(
     if evidence is None:
         return found
     found.append(_file(folder / "evidence.json", "evidence.json"))
-    for name, record in evidence.records.items():
+    for name, record in evidence.all_records().items():
         path = f"observations/{name}.parquet"
         source = store.root / record.path
         if not source.exists():

@@ -81,7 +81,7 @@ class Display(Protocol):
         """A line to keep: a warning, such as a tracking server that is away."""
 
     def launch(self, launch: str, state: str, *, detail: str = "") -> None:
-        """A launch changed its state: `queued`, `building`, `starting`, `ready`, `pass 1/3`,
+        """A launch changed its state: `queued`, `building`, `starting`, `ready`, `answering`,
         `scoring 2/5`, or one of ENDED. `detail` says more (a pass, the engine's own words)."""
 
     def cell(self, result: CellResult) -> None:

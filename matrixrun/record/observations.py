@@ -20,7 +20,7 @@ from matrixrun.evidence.requests import Evaluation, Observation, Score
 
 FORMAT = "1"
 
-_INT_LISTS = ("token_ids", "accepted", "drafted")
+_INT_LISTS = ("token_ids", "accepted", "drafted", "sent")
 _STRINGS = ("request", "prompt", "category", "finish_reason", "text", "error")
 _COUNTS = ("prompt_tokens", "cached_tokens")
 _TIMES = ("started", "first_token", "finished")

@@ -7,9 +7,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from matrixrun.evidence.requests import Observation, PassRecord, Score
+from matrixrun.evidence.requests import Observation, PassRecord, ProbeRecords, Score
 from matrixrun.evidence.verdicts import CellEvidence, CellResult
-from matrixrun.judge import CellObservations, JudgeSettings, exit_code, judge_sweep
+from matrixrun.judge import (
+    CellObservations,
+    JudgeSettings,
+    ProbeObserved,
+    exit_code,
+    judge_sweep,
+)
 from matrixrun.record.store import Store
 
 
@@ -40,12 +46,34 @@ class Reader:
             off_scores=self._scored(records.get("off.scores")),
             null_scores=self._scored(records.get("null.scores")),
             confirmations=self._scored(records.get("confirm")),
+            probes=self._probes(evidence),
             prompts={observation.request: prompts[observation.prompt] for observation in off},
         )
 
     def cells(self, evidences: Iterable[CellEvidence]) -> list[CellObservations]:
         """Load several cells."""
         return [self.cell(evidence) for evidence in evidences]
+
+    def _probes(self, evidence: CellEvidence) -> tuple[ProbeObserved, ...]:
+        by_kind: dict[str, list[ProbeRecords]] = {}
+        for one in evidence.probes:
+            by_kind.setdefault(one.kind, []).append(one)
+        return tuple(
+            ProbeObserved(
+                kind=kind,
+                compared=arms[0].compared,
+                observations={
+                    one.arm: tuple(seen for record in one.passes for seen in self._observed(record))
+                    for one in arms
+                },
+                scores={
+                    one.arm: tuple(score for record in one.scores for score in self._scored(record))
+                    for one in arms
+                },
+                records={one.arm: one.passes for one in arms},
+            )
+            for kind, arms in by_kind.items()
+        )
 
     def _observed(self, record: PassRecord | None) -> tuple[Observation, ...]:
         return () if record is None else self._observations(record.path, record)

@@ -52,7 +52,7 @@ def cell_run(result: CellResult, evidence: CellEvidence | None, sweep: SweepInfo
     """The run of a cell. Its key is the cell's fingerprint."""
     cell = result.cell
     start = _milliseconds(sweep.created)
-    seconds = sum(record.seconds for record in evidence.records.values()) if evidence else 0.0
+    seconds = sum(record.seconds for record in evidence.all_records().values()) if evidence else 0.0
     metrics, unplottable = _metrics(result)
     faults = [f.kind for f in result.findings if f.severity is Severity.FAULT]
     notices = [f.kind for f in result.findings if f.severity is not Severity.FAULT]

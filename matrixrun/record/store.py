@@ -316,7 +316,7 @@ class Store:
         evidence = None if cell is None else self.evidence(cell)
         if evidence is None:
             return None
-        for record in evidence.records.values():
+        for record in evidence.all_records().values():
             path = self.root / record.path
             _checked(path, read_bytes(path), record.sha256)
         return evidence

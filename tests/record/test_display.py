@@ -51,7 +51,7 @@ def test_a_job_log_gets_one_line_an_event() -> None:
         display.started(HEAD)
         display.progress("collecting vllm")
         display.launch("on.small", "starting")
-        display.launch("on.small", "pass 1/3", detail="equality.b8")
+        display.launch("on.small", "answering", detail="equality.b8")
         display.launch("A.small", "died", detail="first line\n[red]second[/red] line")
         display.cell(results()[1])
     lines = shown(display).splitlines()
@@ -59,7 +59,7 @@ def test_a_job_log_gets_one_line_an_event() -> None:
     assert all(line[2] == line[5] == ":" for line in lines)
     assert "4 cells in 3 launches (one server an arm would be 8), about 3 min 20 s" in lines[1]
     assert lines[1].endswith("; done already: 1 cell")
-    assert "launch on.small pass 1/3 after 0.0 s: equality.b8" in lines[4]
+    assert "launch on.small answering after 0.0 s: equality.b8" in lines[4]
     assert lines[5].endswith("died after 0.0 s: first line [red]second[/red] line")
     assert lines[6].endswith("cell vllm.tiny-dense.ngram-k4.b8 ✗ FAIL: one wrong token")
 
@@ -120,7 +120,7 @@ def test_a_terminal_shows_launches_at_work_and_keeps_what_went_wrong() -> None:
     assert isinstance(display, LiveDisplay)
     with display:
         display.started(HEAD)
-        display.launch("on.small", "pass 1/3", detail="equality.b8")
+        display.launch("on.small", "answering", detail="equality.b8")
         display.launch("on.done", "starting")
         display.launch("on.done", "served")
         display.launch("on.broken", "died", detail="out of memory")
@@ -131,7 +131,7 @@ def test_a_terminal_shows_launches_at_work_and_keeps_what_went_wrong() -> None:
     drawn = table.file.getvalue()  # type: ignore[attr-defined]
     assert "1/4 cells · 2 launches ended · 1 FAIL" in drawn
     assert "on.small" in drawn
-    assert "pass 1/3" in drawn
+    assert "answering" in drawn
     assert "building an environment" in drawn
     assert "on.done" not in drawn
     assert all(len(line) <= 80 for line in drawn.splitlines())

@@ -23,7 +23,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from matrixrun.evidence.verdicts import CellEvidence
+from matrixrun.judge.case import Case, ProbeObserved
 from matrixrun.judge.examination import Examination
+from matrixrun.judge.settings import JudgeSettings
 from matrixrun.judge.testimony import Testimony
 from matrixrun.judge.witnesses import answers, degeneration, drift, regret, repeats
 from matrixrun.judge.witnesses.acceptance import examine_acceptance
@@ -42,10 +45,33 @@ from matrixrun.judge.witnesses.unexplained import examine_unexplained
 @dataclass(frozen=True)
 class Witness:
     """A witness: `examine` looks at a cell whose launches served; `rate_tests` is the number of
-    tests it may bring, fixed beforehand, since a cell's p-value pays for every one of them."""
+    tests it may bring, fixed beforehand, since a cell's p-value pays for every one of them.
+    `everywhere` says that it also looks at what further probes observed."""
 
     name: str
     examine: Callable[[Examination], Testimony]
+    rate_tests: int = 0
+    everywhere: bool = False
+
+
+@dataclass(frozen=True)
+class ProbeExamination:
+    """What a probe's own witness is given. `case` holds what was sent alike to every arm; None
+    where the probe's answers are not to be compared."""
+
+    evidence: CellEvidence
+    settings: JudgeSettings
+    observed: ProbeObserved
+    case: Case | None
+
+
+@dataclass(frozen=True)
+class ProbeWitness:
+    """A witness of what one probe observed, for `probe` and no other."""
+
+    probe: str
+    name: str
+    examine: Callable[[ProbeExamination], Testimony]
     rate_tests: int = 0
 
 
@@ -53,11 +79,16 @@ WITNESSES = (
     Witness("baseline", examine_baseline),
     Witness("hardware", examine_hardware),
     Witness("checkpoints", examine_checkpoints),
-    Witness("answers", answers.examine_answers, answers.RATE_TESTS),
-    Witness("unexplained", examine_unexplained),
-    Witness("equality", examine_equality),
-    Witness("regret", regret.examine_regret, regret.RATE_TESTS),
-    Witness("degeneration", degeneration.examine_degeneration, degeneration.RATE_TESTS),
+    Witness("answers", answers.examine_answers, answers.RATE_TESTS, everywhere=True),
+    Witness("unexplained", examine_unexplained, everywhere=True),
+    Witness("equality", examine_equality, everywhere=True),
+    Witness("regret", regret.examine_regret, regret.RATE_TESTS, everywhere=True),
+    Witness(
+        "degeneration",
+        degeneration.examine_degeneration,
+        degeneration.RATE_TESTS,
+        everywhere=True,
+    ),
     Witness("drift", drift.examine_drift, drift.RATE_TESTS),
     Witness("activity", examine_activity),
     Witness("acceptance", examine_acceptance),
@@ -67,6 +98,16 @@ WITNESSES = (
     Witness("performance", examine_performance),
 )
 
+PROBE_WITNESSES: tuple[ProbeWitness, ...] = ()
+
 RATE_TESTS = sum(witness.rate_tests for witness in WITNESSES)
 
-__all__ = ["RATE_TESTS", "WITNESSES", "Witness", "examine_outcomes"]
+__all__ = [
+    "PROBE_WITNESSES",
+    "RATE_TESTS",
+    "WITNESSES",
+    "ProbeExamination",
+    "ProbeWitness",
+    "Witness",
+    "examine_outcomes",
+]
