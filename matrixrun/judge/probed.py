@@ -4,6 +4,7 @@ witnesses."""
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
@@ -48,8 +49,10 @@ def _case(observed: CellObservations, probe: ProbeObserved, main: Case) -> Case:
     """Return the case of the requests that were sent alike to every arm: an answer to another
     history is another answer, and none the worse for it."""
     sent = [{one.request: one for one in probe.answers(arm)} for arm in ARMS]
+    known = observed.prompts or {}
+    shared = {one.prompt: known[one.request] for one in observed.off if one.request in known}
     prompts = {
-        name: _prompt(one, observed)
+        name: _prompt(one, shared)
         for name, one in sent[1].items()
         if all(name in arm and np.array_equal(arm[name].sent, one.sent) for arm in sent)
     }
@@ -70,10 +73,8 @@ def _case(observed: CellObservations, probe: ProbeObserved, main: Case) -> Case:
     return build_case(view, main.settings, main.sweep_cells)
 
 
-def _prompt(one: Observation, observed: CellObservations) -> tuple[int, ...]:
-    if one.sent.size:
-        return tuple(one.sent.tolist())
-    return (observed.prompts or {})[one.prompt]
+def _prompt(one: Observation, shared: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(one.sent.tolist()) if one.sent.size else shared[one.prompt]
 
 
 def _of(kind: str, told: Testimony) -> Testimony:

@@ -145,7 +145,9 @@ def test_variables_of_the_user_replace_ours() -> None:
     assert (env["OMP_NUM_THREADS"], env["A"]) == ("4", "b")
 
 
-@pytest.mark.parametrize("flag", ["--port=1", "--host", "--api-key", "--served_model_name"])
+@pytest.mark.parametrize(
+    "flag", ["--port=1", "--host", "--api-key", "--served_model_name", "--config=f"]
+)
 def test_what_matrixrun_decides_is_not_the_users(flag: str) -> None:
     with pytest.raises(UserError, match=r"engines.vllm: args: --.* cannot be set"):
         get("vllm").command(_with(args=(flag, "x")))

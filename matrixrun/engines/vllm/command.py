@@ -79,6 +79,12 @@ def _check_user_flags(config: ArmConfig) -> None:
             "both arms, and the off arm would speculate too",
             remedy="name the method, its draft and its options on the `speculation` axis",
         )
+    if "--config" in given:
+        raise UserError(
+            f"engines.{config.engine}: args: --config cannot be set: what that file holds goes to "
+            "both arms unseen, a speculative configuration included",
+            remedy="write its settings as flags in args",
+        )
     taken = sorted(given & OURS_ALONE)
     if taken:
         raise UserError(
