@@ -102,6 +102,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def stops_at_token_ids(self) -> bool:
+        """Whether a request can name token ids at which its answer stops."""
+        ...
+
+    @property
     def tokenizing(self) -> Tokenizing | None:
         """How texts become ids; None where the checkpoint's own `tokenizer.json` says it."""
         ...

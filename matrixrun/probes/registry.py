@@ -7,10 +7,13 @@ from collections.abc import Iterable
 
 from matrixrun.evidence.errors import UserError
 from matrixrun.probes.acceptance import Acceptance
+from matrixrun.probes.conversation import Conversation
 from matrixrun.probes.equality import Equality
 from matrixrun.probes.protocol import Probe
 
-PROBES: dict[str, Probe] = {probe.kind: probe for probe in (Equality(), Acceptance())}
+PROBES: dict[str, Probe] = {
+    probe.kind: probe for probe in (Equality(), Acceptance(), Conversation())
+}
 
 
 def names() -> tuple[str, ...]:

@@ -110,7 +110,7 @@ def test_probes_are_resolved_once_each_in_a_fixed_order():
         "equality",
         "acceptance",
     ]
-    assert names() == ("equality", "acceptance")
+    assert names()[:2] == ("equality", "acceptance")
 
 
 @pytest.mark.parametrize(

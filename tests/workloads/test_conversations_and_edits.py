@@ -11,7 +11,7 @@ from matrixrun.workloads import build
 
 
 def made(tokenizer, category, count=6, **fields):
-    spec = WorkloadSpec(prompts=count, categories=(category,), prompt_tokens=(40, 120), **fields)
+    spec = WorkloadSpec(prompts=count, categories=(category,), prompt_tokens=(250, 300), **fields)
     return build(spec, tokenizer, seed=0)
 
 

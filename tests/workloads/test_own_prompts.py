@@ -75,7 +75,10 @@ def test_too_few_different_prompts_is_said_with_the_number_that_would_do(read):
     [
         ("{", r":2: not JSON"),
         ("[1]", r":2: list instead of an object"),
-        ({"text": "x"}, r":2: needs exactly one of prompt, token_ids, conversations, turns; has text"),
+        (
+            {"text": "x"},
+            r":2: needs exactly one of prompt, token_ids, conversations, turns; has text",
+        ),
         ({"prompt": "x", "token_ids": [1]}, r":2: needs exactly one"),
         ({"prompt": ""}, r":2: prompt must be a text that is not empty"),
         ({"prompt": 3}, r":2: prompt must be a text"),

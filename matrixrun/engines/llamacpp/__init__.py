@@ -33,6 +33,7 @@ class LlamaCpp:
 
     kind = "llamacpp"
     health_path = "/health"
+    stops_at_token_ids = False
     default_recipe: Recipe = _command.CPU_RECIPE
     tokenizing = LlamaCppTokenizing()
 

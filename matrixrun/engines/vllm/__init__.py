@@ -18,6 +18,7 @@ class VLLM:
 
     kind = "vllm"
     health_path = "/health"
+    stops_at_token_ids = True
     default_recipe: Recipe = _command.CPU_RECIPE
     tokenizing = None
 

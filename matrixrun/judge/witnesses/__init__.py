@@ -16,6 +16,10 @@ repeats       acceptance of a prompt sent again, against the first time
 coverage      rejections at each draft position
 power         whether enough was observed for the claim
 performance   speed and reuse, as figures
+
+Of further probes:
+
+reuse         conversation: what each turn takes from the cache, on against off
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ from matrixrun.judge.witnesses.hardware import examine_hardware
 from matrixrun.judge.witnesses.outcomes import examine_outcomes
 from matrixrun.judge.witnesses.performance import examine_performance
 from matrixrun.judge.witnesses.power import examine_power
+from matrixrun.judge.witnesses.reuse import examine_reuse
 from matrixrun.judge.witnesses.unexplained import examine_unexplained
 
 
@@ -98,7 +103,7 @@ WITNESSES = (
     Witness("performance", examine_performance),
 )
 
-PROBE_WITNESSES: tuple[ProbeWitness, ...] = ()
+PROBE_WITNESSES: tuple[ProbeWitness, ...] = (ProbeWitness("conversation", "reuse", examine_reuse),)
 
 RATE_TESTS = sum(witness.rate_tests for witness in WITNESSES)
 
