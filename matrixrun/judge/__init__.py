@@ -12,6 +12,7 @@ probed       what further probes observed, compared and judged
 witnesses/   one file a witness
 invariance   acceptance over batch size, caching and topology
 patterns     loops, empty answers, stop tokens
+counters     an engine's counters by what they count
 steps        verification steps, and the engine's counters of them
 power        how many requests show which fault
 statistics   sign flips, Holm, tails, clustered intervals

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from matrixrun.evidence.requests import Observation
+from matrixrun.evidence.requests import CANCELLED, Observation
 from matrixrun.evidence.verdicts import Finding
 from matrixrun.judge.case import Case, CellObservations, ProbeObserved, build_case
 from matrixrun.judge.examination import Examination, examine
@@ -54,7 +54,7 @@ def _case(observed: CellObservations, probe: ProbeObserved, main: Case) -> Case:
     prompts = {
         name: _prompt(one, shared)
         for name, one in sent[1].items()
-        if all(name in arm and np.array_equal(arm[name].sent, one.sent) for arm in sent)
+        if all(name in arm and _alike(arm[name], one) for arm in sent)
     }
     on, off, null = (
         tuple(one for one in probe.answers(arm) if one.request in prompts) for arm in ARMS
@@ -71,6 +71,12 @@ def _case(observed: CellObservations, probe: ProbeObserved, main: Case) -> Case:
         prompts=prompts,
     )
     return build_case(view, main.settings, main.sweep_cells)
+
+
+def _alike(one: Observation, other: Observation) -> bool:
+    """Whether two answers are to the same prompt, and neither was dropped by its client."""
+    dropped = CANCELLED in (one.finish_reason, other.finish_reason)
+    return not dropped and np.array_equal(one.sent, other.sent)
 
 
 def _prompt(one: Observation, shared: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:

@@ -8,20 +8,22 @@ the answers only as long as the histories agree. After that a pass over written 
 for every launch, asks the later turns of all conversations.
 
 Conversations end their turns in three ways: as the model likes, at a stop token, at a limit that
-differs from turn to turn. As many as can be in flight are held side by side, so that a server with
-few slots keeps each in its own.
+differs from turn to turn. The first is held alone; then as many side by side as can be in flight
+and as surely fit into the cache, so that a server with few slots keeps each in its own, and none
+evicts another's turns.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from matrixrun import engines
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.launches import Launch, Role
 from matrixrun.evidence.requests import Observation, Pass, Request, Sampling
+from matrixrun.judge.counters import CAPACITY, reading
 from matrixrun.matrix.schema import Matrix
 from matrixrun.plan import CONVERSATION_TURNS, PlannedPair, batch_size
 from matrixrun.probes.protocol import Answered, Data, Passes, Source, salt
@@ -78,9 +80,9 @@ class Conversation:
         size = batch_size(cell)
         null, name = (pair.off, null_stem(size)) if pair.null is None else (pair.null, stem(size))
         return {
-            "on": tuple(Source(pair.on, one) for one in pass_ids(stem(size), size)),
-            "off": tuple(Source(pair.off, one) for one in pass_ids(stem(size), size)),
-            "null": tuple(Source(null, one) for one in pass_ids(name, size)),
+            "on": tuple(Source(pair.on, one) for one in pass_ids(stem(size))),
+            "off": tuple(Source(pair.off, one) for one in pass_ids(stem(size))),
+            "null": tuple(Source(null, one) for one in pass_ids(name)),
         }
 
 
@@ -94,9 +96,9 @@ def null_stem(size: int) -> str:
     return f"{KIND}.b{size}.null"
 
 
-def pass_ids(name: str, size: int) -> Iterator[str]:
+def pass_ids(name: str) -> Iterator[str]:
     """Yield the ids of all passes that there may be under a stem."""
-    for group in range(-(-CONVERSATIONS // size)):
+    for group in range(CONVERSATIONS):
         for turn in range(1, CONVERSATION_TURNS + 1):
             yield f"{name}.g{group}.t{turn}"
     yield f"{name}.{WRITTEN}"
@@ -154,16 +156,29 @@ class _Writer:
 
     def held(self, talks: Sequence[Talk], size: int, name: str) -> Passes:
         """Yield the passes of all conversations with `size` requests in flight."""
-        groups = [talks[start : start + size] for start in range(0, len(talks), size)]
-        for number, group in enumerate(groups):
-            yield from self._group(group, size, f"{name}.g{number}")
+        left, number, together = list(talks), 0, 1
+        while left:
+            group, left = left[:together], left[together:]
+            capacity = yield from self._group(group, size, f"{name}.g{number}")
+            together, number = self._together(size, capacity), number + 1
         written = self._written(talks)
         if written:
             yield self._pass(f"{name}.{WRITTEN}", written, size, f"{name}.{WRITTEN}")
 
-    def _group(self, talks: Sequence[Talk], size: int, name: str) -> Passes:
-        """Yield a pass a turn; a conversation that failed or grew too long is not gone on with."""
+    def _together(self, size: int, capacity: float | None) -> int:
+        """Return how many conversations are held side by side."""
+        longest = self.launch.config.limits.max_model_len
+        if capacity is None or longest is None:
+            return size
+        return max(1, min(size, int(capacity // longest)))
+
+    def _group(
+        self, talks: Sequence[Talk], size: int, name: str
+    ) -> Generator[Pass, Answered, float | None]:
+        """Yield a pass a turn; a conversation that failed or grew too long is not gone on with.
+        Returns the tokens that the engine's cache holds, as far as it says."""
         histories = {talk.id: talk.opening for talk in talks}
+        capacity = None
         for turn in range(1, CONVERSATION_TURNS + 1):
             requests = tuple(
                 request
@@ -172,9 +187,11 @@ class _Writer:
                 and (request := self._request(talk, turn, histories[talk.id])) is not None
             )
             if not requests:
-                return
+                break
             answered = yield self._pass(f"{name}.t{turn}", requests, size, name)
             histories = _continued(talks, turn, requests, answered)
+            capacity = reading(answered.counters_after, CAPACITY)
+        return capacity
 
     def _written(self, talks: Sequence[Talk]) -> tuple[Request, ...]:
         """Return the later turns of every conversation, after answers that nobody gave."""

@@ -9,10 +9,11 @@ from matrixrun.evidence.errors import UserError
 from matrixrun.probes.acceptance import Acceptance
 from matrixrun.probes.conversation import Conversation
 from matrixrun.probes.equality import Equality
+from matrixrun.probes.pressure import Pressure
 from matrixrun.probes.protocol import Probe
 
 PROBES: dict[str, Probe] = {
-    probe.kind: probe for probe in (Equality(), Acceptance(), Conversation())
+    probe.kind: probe for probe in (Equality(), Acceptance(), Conversation(), Pressure())
 }
 
 

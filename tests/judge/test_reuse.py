@@ -9,8 +9,7 @@ import numpy as np
 from matrixrun.evidence.cells import Speculation
 from matrixrun.evidence.requests import Observation
 from matrixrun.evidence.verdicts import Severity, Verdict
-from matrixrun.judge import JudgeSettings, ProbeObserved
-from matrixrun.judge import testimony
+from matrixrun.judge import JudgeSettings, ProbeObserved, testimony
 from matrixrun.judge.witnesses import ProbeExamination
 from matrixrun.judge.witnesses.reuse import examine_reuse
 

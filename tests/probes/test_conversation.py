@@ -39,8 +39,8 @@ def turns(seen, stem: str):
 
 def test_every_turn_is_the_history_so_far_and_the_users_next_words():
     seen, _, _ = made()
-    group = turns(seen, "conversation.b8.g0")
-    assert [one.id for one, _ in group] == [f"conversation.b8.g0.t{t}" for t in range(1, TURNS + 1)]
+    group = turns(seen, "conversation.b8.g1")
+    assert [one.id for one, _ in group] == [f"conversation.b8.g1.t{t}" for t in range(1, TURNS + 1)]
     for (before, answered), (after, _) in itertools.pairwise(group):
         for request, answer, further in zip(
             before.requests, answered.observations, after.requests, strict=True
@@ -65,9 +65,24 @@ def test_no_more_conversations_are_held_side_by_side_than_can_be_in_flight():
     assert all(one.concurrency == 1 for one, _ in turns(seen, "conversation.b1."))
 
 
+def test_no_more_are_held_side_by_side_than_fit_into_the_cache():
+    sections = matrix(**SECTIONS)
+    planned = plan(sections)
+    launch = next(one for one in planned.launches if one.role is Role.ON)
+    capacity = 2.0 * launch.config.limits.max_model_len
+    seen = drive(
+        PROBE.passes(launch, planned.cells, workload(), sections),
+        workload(),
+        counters=lambda _: ({}, {"kv_cache_capacity_tokens": capacity}),
+    )
+    sizes = [len(one.requests) for one, _ in turns(seen, "conversation.b8.g") if "t1" in one.id]
+    assert sizes == [1, 2, 2]
+
+
 def test_turns_end_as_the_model_likes_at_stop_tokens_and_at_limits_that_differ():
     seen, _, _ = made()
-    requests = [r for one, _ in turns(seen, "conversation.b8.g0") for r in one.requests]
+    requests = [r for one, _ in turns(seen, "conversation.b8.g1") for r in one.requests]
+    requests += [r for one, _ in turns(seen, "conversation.b8.g0") for r in one.requests]
     assert {r.category for r in requests} == {"natural", "stop", "length"}
     assert all(bool(r.sampling.stop_token_ids) == (r.category == "stop") for r in requests)
     limits = {r.max_tokens for r in requests if r.category == "length"}
@@ -151,8 +166,8 @@ def test_prompts_that_open_a_conversation_come_first_with_their_own_turns():
     )
     prompts = Workload(prompts=(*workload().prompts, opening), sha256="")
     seen, _, _ = made(prompts=prompts)
-    group = turns(seen, "conversation.b8.g0")
-    assert {r.prompt for r in group[0][0].requests} == {"conversation.chat-0"}
+    group = turns(seen, "conversation.b1.g0")
+    assert [r.prompt for one, _ in seen[:1] for r in one.requests] == ["conversation.chat-0"]
     assert group[1][0].requests[0].token_ids[-2:] == (7, 8)
 
 
@@ -166,7 +181,7 @@ def test_the_token_that_ended_an_answer_is_not_sent_twice():
 def test_a_conversation_whose_turn_failed_is_not_gone_on_with():
     def failing(request):
         answer = reply(request)
-        if request.prompt == "conversation.p-0":
+        if request.prompt == "conversation.p-1":
             return dataclasses.replace(answer, error="broke", token_ids=np.zeros(0, np.int32))
         return answer
 
@@ -178,5 +193,5 @@ def test_a_conversation_whose_turn_failed_is_not_gone_on_with():
     seen = drive(
         PROBE.passes(launch, planned.cells, workload(), sections), workload(), answer=failing
     )
-    later = [r for one, _ in turns(seen, "conversation.b8.g0")[1:] for r in one.requests]
-    assert "conversation.p-0" not in {r.prompt for r in later}
+    later = [r for one, _ in turns(seen, "conversation.b8.g1")[1:] for r in one.requests]
+    assert "conversation.p-1" not in {r.prompt for r in later}

@@ -20,6 +20,7 @@ performance   speed and reuse, as figures
 Of further probes:
 
 reuse         conversation: what each turn takes from the cache, on against off
+pressure      pressure: which transitions happened, and what is left behind
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from matrixrun.judge.witnesses.hardware import examine_hardware
 from matrixrun.judge.witnesses.outcomes import examine_outcomes
 from matrixrun.judge.witnesses.performance import examine_performance
 from matrixrun.judge.witnesses.power import examine_power
+from matrixrun.judge.witnesses.pressure import examine_pressure
 from matrixrun.judge.witnesses.reuse import examine_reuse
 from matrixrun.judge.witnesses.unexplained import examine_unexplained
 
@@ -103,7 +105,10 @@ WITNESSES = (
     Witness("performance", examine_performance),
 )
 
-PROBE_WITNESSES: tuple[ProbeWitness, ...] = (ProbeWitness("conversation", "reuse", examine_reuse),)
+PROBE_WITNESSES: tuple[ProbeWitness, ...] = (
+    ProbeWitness("conversation", "reuse", examine_reuse),
+    ProbeWitness("pressure", "pressure", examine_pressure),
+)
 
 RATE_TESTS = sum(witness.rate_tests for witness in WITNESSES)
 
