@@ -19,6 +19,7 @@ probe asks for more, three times at most. It looks at coverage only, never at an
 from __future__ import annotations
 
 import statistics
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -43,8 +44,6 @@ SHARED = 8
 TAIL_TOKENS = 9
 SHORT_ANSWER = 12
 REPEATED_AT_END = 4
-# Between the starts of two requests' texts: no divisor of usual lengths.
-STRIDE = 37
 LEAST_DELAY = 0.01
 # Of the time that a short answer takes alone, a request is dropped after this share.
 DROP_SHARES = (0.5, 0.25, 0.1)
@@ -125,7 +124,6 @@ class _Sender:
 
     def __post_init__(self) -> None:
         self._stream = [token for prompt in self.workload.prompts for token in prompt.token_ids]
-        self._texts = 0
         limits = self.launch.config.limits
         self._longest = limits.max_model_len or len(self._stream)
         self._blocks = (limits.block_size,) if limits.block_size else USUAL_BLOCKS
@@ -152,7 +150,7 @@ class _Sender:
     def _about(self, name: str, length: int) -> tuple[Request, ...]:
         """Return prompts of one token less than `length`, of as many, and of one more."""
         return tuple(
-            self._request(f"{name}.{tokens}", self._text(tokens), SHORT_ANSWER)
+            self._request(f"{name}.{tokens}", self._text(f"{name}.{tokens}", tokens), SHORT_ANSWER)
             for tokens in (length - 1, length, length + 1)
             if 1 <= tokens < self._longest - SHORT_ANSWER
         )
@@ -169,7 +167,10 @@ class _Sender:
         # One token is left over, for a scoring request to generate.
         found += [
             self._request(
-                f"longest.{answer}", self._text(self._longest - 1 - answer), answer, whole=True
+                name := f"longest.{answer}",
+                self._text(name, self._longest - 1 - answer),
+                answer,
+                whole=True,
             )
             for answer in LONGEST_ANSWERS
         ]
@@ -177,7 +178,7 @@ class _Sender:
 
     def _identical(self) -> tuple[Request, ...]:
         length = min(2 * max(self._blocks) + 3, self._longest - SHORT_ANSWER - 1)
-        texts = [self._text(length) for _ in range(IDENTICAL)]
+        texts = [self._text(f"identical.{number}", length) for number in range(IDENTICAL)]
         return tuple(
             self._request(f"identical.{number}.{copy}", text, SHORT_ANSWER)
             for number, text in enumerate(texts)
@@ -203,8 +204,8 @@ class _Sender:
         """Return prompts that fill the cache, each almost as long as the context."""
         length = self._longest - SHORT_ANSWER - 1
         return tuple(
-            self._request(f"{name}.{number}", self._text(length), SHORT_ANSWER)
-            for number in range(max(self.size, SHARED))
+            self._request(one, self._text(one, length), SHORT_ANSWER)
+            for one in (f"{name}.{number}" for number in range(max(self.size, SHARED)))
         )
 
     def _preemptions(self) -> Passes:
@@ -213,8 +214,8 @@ class _Sender:
         for number, share in enumerate(FILLS):
             answer = int(share * self._longest) - length - 1
             requests = tuple(
-                self._request(f"preempt{number}.{one}", self._text(length), answer, whole=True)
-                for one in range(self.size)
+                self._request(name, self._text(name, length), answer, whole=True)
+                for name in (f"preempt{number}.{one}" for one in range(self.size))
             )
             answered = yield self._pass(f"preempt{number}", requests)
             seen = growth(answered.counters_before, answered.counters_after, PREEMPTIONS)
@@ -264,16 +265,16 @@ class _Sender:
     def _sharing(self, name: str, count: int) -> tuple[Request, ...]:
         """Return requests with the same prefix, of some blocks, and tails of their own."""
         room = self._longest - 1 - SHORT_ANSWER - TAIL_TOKENS
-        prefix = self._text(min(3 * max(self._blocks), room // 2))
+        prefix = self._text(name, min(3 * max(self._blocks), room // 2))
         return tuple(
-            self._request(f"{name}.{one}", prefix + self._text(TAIL_TOKENS), SHORT_ANSWER)
-            for one in range(count)
+            self._request(one, prefix + self._text(one, TAIL_TOKENS), SHORT_ANSWER)
+            for one in (f"{name}.{number}" for number in range(count))
         )
 
-    def _text(self, length: int) -> tuple[int, ...]:
-        """Return the next text: `length` tokens of the workload's, from another place each time."""
-        stream, start = self._stream, self._texts * STRIDE
-        self._texts += 1
+    def _text(self, name: str, length: int) -> tuple[int, ...]:
+        """Return `length` tokens of the workload's texts, from a place that the name decides: the
+        same on every launch, whatever else it is sent."""
+        stream, start = self._stream, zlib.crc32(name.encode())
         return tuple(stream[(start + place) % len(stream)] for place in range(length))
 
     def _request(
