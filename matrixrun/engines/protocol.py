@@ -122,6 +122,11 @@ class Engine(Protocol):
         """
         ...
 
+    def forced(self, config: ArmConfig) -> ArmConfig | None:
+        """The same on arm with a drafter that is right and wrong where it was planned; None where
+        the engine has no place for a drafter of one's own."""
+        ...
+
     def recognise_refusal(self, log: str) -> str | None:
         """The engine's own words when its log ends in a deliberate refusal; None for a crash."""
         ...

@@ -15,7 +15,6 @@ evicts another's turns.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -27,14 +26,13 @@ from matrixrun.judge.counters import CAPACITY, reading
 from matrixrun.matrix.schema import Matrix
 from matrixrun.plan import CONVERSATION_TURNS, PlannedPair, batch_size
 from matrixrun.probes.protocol import Answered, Data, Passes, Source, salt
+from matrixrun.probes.texts import stop_tokens
 from matrixrun.workloads import Prompt, Workload
 
 KIND = "conversation"
 CONVERSATIONS = 6
 NATURAL, STOP, LENGTH, WRITTEN = "natural", "stop", "length", "written"
 ENDS = (NATURAL, STOP, LENGTH)
-# Tokens that are frequent in the texts, so that answers are likely to reach one.
-STOP_TOKENS = 3
 # Of a prompt that opens no conversation, so many tokens of another one are the user's next turn.
 BORROWED_TOKENS = 16
 WRITTEN_TOKENS = 12
@@ -58,6 +56,7 @@ class Conversation:
     kind = KIND
     rides_on: str | None = None
     compared = True
+    forcing = False
     needs = frozenset({Data.TOKENS, Data.LOGPROBS, Data.SCORES})
 
     def passes(
@@ -68,7 +67,8 @@ class Conversation:
             return
         stops = engines.get(launch.config.kind).stops_at_token_ids
         talks = talks_of(workload, ENDS if stops else (NATURAL, LENGTH))
-        writer = _Writer(launch, matrix, stop_tokens(talks))
+        texts = [part for talk in talks for part in (talk.opening, *talk.follow_ups)]
+        writer = _Writer(launch, matrix, stop_tokens(texts))
         within = launch.role is Role.A and matrix.control == "within-launch"
         for size in sorted({batch_size(cell) for cell in cells}):
             yield from writer.held(talks, size, stem(size))
@@ -118,16 +118,6 @@ def talks_of(workload: Workload, ends: Sequence[str]) -> tuple[Talk, ...]:
         )
         for number, prompt in enumerate(chosen)
     )
-
-
-def stop_tokens(talks: Sequence[Talk]) -> tuple[int, ...]:
-    """Return the tokens most frequent in the texts of conversations."""
-    found: Counter[int] = Counter()
-    for talk in talks:
-        for part in (talk.opening, *talk.follow_ups):
-            found.update(part)
-    ordered = sorted(found, key=lambda token: (-found[token], token))
-    return tuple(ordered[:STOP_TOKENS])
 
 
 def _follow_ups(prompt: Prompt, workload: Workload) -> tuple[tuple[int, ...], ...]:

@@ -19,7 +19,6 @@ probe asks for more, three times at most. It looks at coverage only, never at an
 from __future__ import annotations
 
 import statistics
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -32,6 +31,7 @@ from matrixrun.judge.counters import CAPACITY, PREEMPTIONS, growth, reading
 from matrixrun.matrix.schema import Matrix
 from matrixrun.plan import PlannedPair, batch_size
 from matrixrun.probes.protocol import Answered, Data, Passes, Source, salt
+from matrixrun.probes.texts import Texts
 from matrixrun.workloads import Workload
 
 KIND = "pressure"
@@ -58,6 +58,7 @@ class Pressure:
     kind = KIND
     rides_on: str | None = None
     compared = True
+    forcing = False
     needs = frozenset({Data.TOKENS, Data.LOGPROBS, Data.SCORES})
 
     def passes(
@@ -123,9 +124,9 @@ class _Sender:
     name: str
 
     def __post_init__(self) -> None:
-        self._stream = [token for prompt in self.workload.prompts for token in prompt.token_ids]
+        self._texts = Texts(self.workload)
         limits = self.launch.config.limits
-        self._longest = limits.max_model_len or len(self._stream)
+        self._longest = limits.max_model_len or self._texts.size
         self._blocks = (limits.block_size,) if limits.block_size else USUAL_BLOCKS
         self._chunk = limits.max_num_batched_tokens
 
@@ -150,7 +151,9 @@ class _Sender:
     def _about(self, name: str, length: int) -> tuple[Request, ...]:
         """Return prompts of one token less than `length`, of as many, and of one more."""
         return tuple(
-            self._request(f"{name}.{tokens}", self._text(f"{name}.{tokens}", tokens), SHORT_ANSWER)
+            self._request(
+                f"{name}.{tokens}", self._texts.piece(f"{name}.{tokens}", tokens), SHORT_ANSWER
+            )
             for tokens in (length - 1, length, length + 1)
             if 1 <= tokens < self._longest - SHORT_ANSWER
         )
@@ -168,7 +171,7 @@ class _Sender:
         found += [
             self._request(
                 name := f"longest.{answer}",
-                self._text(name, self._longest - 1 - answer),
+                self._texts.piece(name, self._longest - 1 - answer),
                 answer,
                 whole=True,
             )
@@ -178,7 +181,7 @@ class _Sender:
 
     def _identical(self) -> tuple[Request, ...]:
         length = min(2 * max(self._blocks) + 3, self._longest - SHORT_ANSWER - 1)
-        texts = [self._text(f"identical.{number}", length) for number in range(IDENTICAL)]
+        texts = [self._texts.piece(f"identical.{number}", length) for number in range(IDENTICAL)]
         return tuple(
             self._request(f"identical.{number}.{copy}", text, SHORT_ANSWER)
             for number, text in enumerate(texts)
@@ -204,7 +207,7 @@ class _Sender:
         """Return prompts that fill the cache, each almost as long as the context."""
         length = self._longest - SHORT_ANSWER - 1
         return tuple(
-            self._request(one, self._text(one, length), SHORT_ANSWER)
+            self._request(one, self._texts.piece(one, length), SHORT_ANSWER)
             for one in (f"{name}.{number}" for number in range(max(self.size, SHARED)))
         )
 
@@ -214,7 +217,7 @@ class _Sender:
         for number, share in enumerate(FILLS):
             answer = int(share * self._longest) - length - 1
             requests = tuple(
-                self._request(name, self._text(name, length), answer, whole=True)
+                self._request(name, self._texts.piece(name, length), answer, whole=True)
                 for name in (f"preempt{number}.{one}" for one in range(self.size))
             )
             answered = yield self._pass(f"preempt{number}", requests)
@@ -265,17 +268,11 @@ class _Sender:
     def _sharing(self, name: str, count: int) -> tuple[Request, ...]:
         """Return requests with the same prefix, of some blocks, and tails of their own."""
         room = self._longest - 1 - SHORT_ANSWER - TAIL_TOKENS
-        prefix = self._text(name, min(3 * max(self._blocks), room // 2))
+        prefix = self._texts.piece(name, min(3 * max(self._blocks), room // 2))
         return tuple(
-            self._request(one, prefix + self._text(one, TAIL_TOKENS), SHORT_ANSWER)
+            self._request(one, prefix + self._texts.piece(one, TAIL_TOKENS), SHORT_ANSWER)
             for one in (f"{name}.{number}" for number in range(count))
         )
-
-    def _text(self, name: str, length: int) -> tuple[int, ...]:
-        """Return `length` tokens of the workload's texts, from a place that the name decides: the
-        same on every launch, whatever else it is sent."""
-        stream, start = self._stream, zlib.crc32(name.encode())
-        return tuple(stream[(start + place) % len(stream)] for place in range(length))
 
     def _request(
         self,

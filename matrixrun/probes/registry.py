@@ -11,9 +11,11 @@ from matrixrun.probes.conversation import Conversation
 from matrixrun.probes.equality import Equality
 from matrixrun.probes.pressure import Pressure
 from matrixrun.probes.protocol import Probe
+from matrixrun.probes.rollback import Rollback
 
 PROBES: dict[str, Probe] = {
-    probe.kind: probe for probe in (Equality(), Acceptance(), Conversation(), Pressure())
+    probe.kind: probe
+    for probe in (Equality(), Acceptance(), Conversation(), Pressure(), Rollback())
 }
 
 

@@ -20,6 +20,7 @@ performance   speed and reuse, as figures
 Of further probes:
 
 reuse         conversation: what each turn takes from the cache, on against off
+rollback      rollback: the token right after each planned rejection
 pressure      pressure: which transitions happened, and what is left behind
 """
 
@@ -46,6 +47,7 @@ from matrixrun.judge.witnesses.performance import examine_performance
 from matrixrun.judge.witnesses.power import examine_power
 from matrixrun.judge.witnesses.pressure import examine_pressure
 from matrixrun.judge.witnesses.reuse import examine_reuse
+from matrixrun.judge.witnesses.rollback import examine_rollback
 from matrixrun.judge.witnesses.unexplained import examine_unexplained
 
 
@@ -108,6 +110,7 @@ WITNESSES = (
 PROBE_WITNESSES: tuple[ProbeWitness, ...] = (
     ProbeWitness("conversation", "reuse", examine_reuse),
     ProbeWitness("pressure", "pressure", examine_pressure),
+    ProbeWitness("rollback", "rollback", examine_rollback),
 )
 
 RATE_TESTS = sum(witness.rate_tests for witness in WITNESSES)
