@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import arithmetic, drafting, ending, memory, verification
+from . import arithmetic, drafting, ending, memory, transitions, verification
 from .base import Fault
 
 FAULTS: dict[str, type[Fault]] = {
@@ -32,6 +32,10 @@ FAULTS: dict[str, type[Fault]] = {
     "neighbours": drafting.Neighbours,
     "first-only": drafting.FirstOnly,
     "stops-at-once": ending.StopsAtOnce,
+    "damaged-on-resume": transitions.DamagedOnResume,
+    "damaged-bystander": transitions.DamagedBystander,
+    "leaked-block": transitions.LeakedBlock,
+    "answers-uncached": transitions.AnswersUncached,
     "noise": arithmetic.Noise,
     "width-dependent": arithmetic.WidthDependent,
 }
