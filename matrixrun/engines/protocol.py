@@ -106,6 +106,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def stops_at_token_ids(self) -> bool:
+        """Whether a request can name token ids at which its answer stops."""
+        ...
+
+    @property
     def tokenizing(self) -> Tokenizing | None:
         """How texts become ids; None where the checkpoint's own `tokenizer.json` says it."""
         ...
@@ -119,6 +124,11 @@ class Engine(Protocol):
 
         Raises UserError when the user's own arguments take over what matrixrun must decide.
         """
+        ...
+
+    def forced(self, config: ArmConfig) -> ArmConfig | None:
+        """The same on arm with a drafter that is right and wrong where it was planned; None where
+        the engine has no place for a drafter of one's own."""
         ...
 
     def recognise_refusal(self, log: str) -> str | None:

@@ -18,15 +18,17 @@ class Arm(StrEnum):
 
 
 class Role(StrEnum):
-    """What a launch is for: `on` speculates, `A` (off) scores, `B` (off) is the null arm."""
+    """What a launch is for: `on` speculates, `A` (off) scores, `B` (off) is the null arm; `forced`
+    is an extra launch of the on arm with planned drafts, which never stands in for it."""
 
     ON = "on"
+    FORCED = "forced"
     A = "A"
     B = "B"
 
     @property
     def arm(self) -> Arm:
-        return Arm.ON if self is Role.ON else Arm.OFF
+        return Arm.ON if self in (Role.ON, Role.FORCED) else Arm.OFF
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,7 +34,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One prompt as token ids. `id` is unique within its pass and equal in both arms; `prompt`
-    names the prompt it belongs to (the unit of statistics); `category` is the workload's."""
+    names the prompt it belongs to (the unit of statistics); `category` is the workload's.
+    `cancel_after` seconds its client drops it, if it is not answered by then."""
 
     id: str
     prompt: str
@@ -42,6 +43,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: tuple[int, ...]
     max_tokens: int
     sampling: Sampling = Sampling()
+    cancel_after: float | None = None
+
+
+CANCELLED = "cancelled"
+"""The finish reason of a request that its client dropped: no answer, and no failure either."""
 
 
 class Evaluation(StrEnum):

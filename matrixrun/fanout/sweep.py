@@ -188,6 +188,8 @@ class Sweep:
         workload = self.workloads[launch.config.model]
         cells = [cell for cell in self.plan.cells if cell.id in launch.cells]
         for probe in self._probes:
+            if launch.role is Role.FORCED and not probe.forcing:
+                continue
             passes = probe.passes(launch, cells, workload, self.matrix)
             if not await self._pass_by_pass(running, passes, workload):
                 return
@@ -231,7 +233,7 @@ class Sweep:
 
     def _group(self, scorer: Launch) -> set[str]:
         pairs = self._pairs(scorer)
-        return {scorer.id} | {name for pair in pairs for name in (pair.on, pair.null) if name}
+        return {scorer.id} | {name for pair in pairs for name in pair.launches}
 
     async def _score(self, running: RunningLaunch, workload: Workload) -> None:
         scorer = running.launch
@@ -321,7 +323,7 @@ class Sweep:
                 records[f"{name}.scores"] = self.scored[source]
         if pair.cell in self.confirmed:
             records["confirm"] = self.confirmed[pair.cell]
-        roles = {"on": pair.on, "A": pair.off, "B": pair.null}
+        roles = {"on": pair.on, "A": pair.off, "B": pair.null, "forced": pair.forced}
         return CellEvidence(
             cell=cell,
             outcomes={

@@ -18,6 +18,7 @@ sampled      sampled answers laid out for that
 processors   logits processors, and what they leave of each token
 prompt_lookup what an n-gram drafter must propose
 patterns     loops, empty answers, stop tokens
+counters     an engine's counters by what they count
 steps        verification steps, and the engine's counters of them
 power        how many requests show which fault
 statistics   sign flips, Holm, tails, clustered intervals

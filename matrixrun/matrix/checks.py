@@ -13,7 +13,10 @@ from matrixrun.matrix.grid import complete_include, read_grid, read_include, rea
 from matrixrun.matrix.problems import Key, Problem, did_you_mean, raise_problems
 from matrixrun.matrix.schema import EngineSpec, Matrix, ModelSpec
 
-PROBES = ("acceptance", "equality", "processors", "sampling")
+PROBES = (
+    *("acceptance", "conversation", "equality", "pressure"),
+    *("processors", "rollback", "sampling"),
+)
 
 
 def check(matrix: Matrix, *, file: str) -> None:

@@ -13,7 +13,7 @@ secrets    mask: a command that may be shown
 render     render_text, to_json, interaction_lines
 """
 
-from matrixrun.plan.arms import batch_size
+from matrixrun.plan.arms import CONVERSATION_TURNS, batch_size
 from matrixrun.plan.build import build
 from matrixrun.plan.checks import plan_file
 from matrixrun.plan.order import fits, next_launches, unfit
@@ -23,6 +23,7 @@ from matrixrun.plan.selection import select
 from matrixrun.plan.types import Capacity, Group, Plan, PlannedPair
 
 __all__ = [
+    "CONVERSATION_TURNS",
     "Capacity",
     "Group",
     "Plan",

@@ -18,6 +18,9 @@ from matrixrun.matrix.schema import AttachSpec, CheckpointSpec, EngineSpec, Mode
 # speculation reserves near the end (an engine stops speculating for a whole batch there).
 MODEL_LENGTH_HEADROOM = 64
 ATTACHED_CPUS = 0.1  # cores for sending requests to a server that runs elsewhere
+# A conversation holds so many answers, and a user's turn of up to so many tokens between two.
+CONVERSATION_TURNS = 4
+USER_TURN_TOKENS = 32
 
 TOPOLOGY_AXES = tuple(
     axis.name
@@ -97,6 +100,9 @@ def _limits(matrix: Matrix, engine: str, largest: int) -> Limits:
             remedy=f"write `max_model_len: {tokens + MODEL_LENGTH_HEADROOM}`, or lower "
             "`workload.max_tokens` or `workload.prompt_tokens`",
         )
+    if "conversation" in matrix.probes:
+        turn = matrix.workload.max_tokens + USER_TURN_TOKENS
+        tokens += (CONVERSATION_TURNS - 1) * turn
     return Limits(
         max_model_len=spec.max_model_len or tokens + MODEL_LENGTH_HEADROOM,
         max_num_seqs=spec.max_num_seqs or largest,

@@ -65,6 +65,7 @@ def group(pairs: Sequence[PlannedPair]) -> tuple[Group, ...]:
             scorer=off,
             null=found[0].null,
             on=tuple(dict.fromkeys(pair.on for pair in found)),
+            forced=tuple(dict.fromkeys(pair.forced for pair in found if pair.forced)),
             cells=tuple(pair.cell for pair in found),
         )
         for off, found in members.items()
@@ -77,8 +78,7 @@ def _launches(
     """Return the servers as launches, by id."""
     scored: dict[str, int] = {}
     for one in groups:
-        others = one.on if one.null is None else (*one.on, one.null)
-        scored[one.scorer] = sum(len(servers[name].batch_sizes) for name in others)
+        scored[one.scorer] = sum(len(servers[name].batch_sizes) for name in one.others)
     return {
         name: Launch(
             id=name,

@@ -21,15 +21,14 @@ def in_order(groups: Iterable[Group], launches: dict[str, Launch]) -> tuple[Laun
         return -launch.seconds, launch.id
 
     def group_weight(group: Group) -> tuple[int, float, float, str]:
-        members = [launches[name] for name in (*group.on, group.scorer)]
+        members = [launches[name] for name in (*group.on, *group.forced, group.scorer)]
         widest = max(members, key=lambda launch: (launch.gang.accelerators, launch.gang.cpus)).gang
         seconds = sum(launch.seconds for launch in members)
         return -widest.accelerators, -widest.cpus, -seconds, group.id
 
     ordered: dict[str, Launch] = {}
     for group in sorted(groups, key=group_weight):
-        others = group.on if group.null is None else (*group.on, group.null)
-        for launch in sorted((launches[name] for name in others), key=weight):
+        for launch in sorted((launches[name] for name in group.others), key=weight):
             ordered.setdefault(launch.id, launch)
         ordered[group.scorer] = launches[group.scorer]
     return tuple(ordered.values())

@@ -36,6 +36,9 @@ LAUNCH_AXES = tuple(axis for axis in AXES if axis.name not in CLIENT_AXES)
 TARGET_AXES = tuple(axis for axis in LAUNCH_AXES if axis.name != "speculation")
 
 
+FORCING = "rollback"
+"""The probe that needs an extra launch with planned drafts."""
+
 # Launch ids are folder names: room for role and suffix is left under the usual 255.
 MAX_LABEL = 150
 
@@ -74,31 +77,43 @@ def share(matrix: Matrix, cells: Iterable[Cell]) -> Shared:
     arms = _Arms(matrix, cells)
     servers: dict[str, Server] = {}
     refused: dict[str, str] = {}
-    wanted: list[tuple[Cell, list[str]]] = []
+    wanted: list[tuple[Cell, dict[Role, str]]] = []
     for cell in cells:
         found = {arm: arms.get(cell, arm) for arm in Arm}
         reason = next((arm.refusal for arm in found.values() if arm.refusal is not None), None)
         if reason is not None:
             refused[cell.id] = reason
             continue
-        keys = []
         within = matrix.control_of(str(cell.axes["engine"])) == "within-launch"
+        keys = {}
         for role in (Role.ON, Role.A) if within else (Role.ON, Role.A, Role.B):
             server = _server(servers, role, arms.serving(cell, role))
             server.serve(cell)
-            keys.append(server.fingerprint)
+            keys[role] = server.fingerprint
+        forced = arms.forced(cell) if FORCING in matrix.probes else None
+        if forced is not None:
+            server = _server(servers, Role.FORCED, forced)
+            server.serve(cell)
+            keys[Role.FORCED] = server.fingerprint
         wanted.append((cell, keys))
     ids = _ids(servers.values())
     return Shared(
         servers={ids[key]: server for key, server in servers.items()},
-        pairs=tuple(_pair(cell, [ids[key] for key in keys]) for cell, keys in wanted),
+        pairs=tuple(
+            _pair(cell, {role: ids[key] for role, key in keys.items()}) for cell, keys in wanted
+        ),
         refused=refused,
     )
 
 
-def _pair(cell: Cell, ids: list[str]) -> PlannedPair:
-    on, off, *null = ids
-    return PlannedPair(cell=cell.id, on=on, off=off, null=null[0] if null else None)
+def _pair(cell: Cell, ids: dict[Role, str]) -> PlannedPair:
+    return PlannedPair(
+        cell=cell.id,
+        on=ids[Role.ON],
+        off=ids[Role.A],
+        null=ids.get(Role.B),
+        forced=ids.get(Role.FORCED),
+    )
 
 
 @dataclass(frozen=True)
@@ -151,6 +166,21 @@ class _Arms:
             limits=self._limits[name, model],
         )
         return self._arm_of(config, _label(cell, arm))
+
+    def forced(self, cell: Cell) -> _ArmOf | None:
+        """Return the on arm of `cell` with planned drafts; None where its engine has none."""
+        config = self.get(cell, Arm.ON).config
+        if config.endpoint is not None:
+            return None  # what runs already cannot be given a drafter
+        planned = engines.get(config.kind).forced(config)
+        if planned is None or planned.speculation is None:
+            return None
+        key = (Role.FORCED, fingerprint(planned))
+        if key not in self._known:
+            length = planned.speculation.num_speculative_tokens
+            self._known[key] = self._arm_of(planned, f"{_label(cell, Arm.OFF)}.k{length}")
+        found = self._known[key]
+        return None if found.refusal is not None else found
 
     def _arm_of(self, config: ArmConfig, label: str) -> _ArmOf:
         gang = gang_of(config, self._matrix.resources)

@@ -21,18 +21,26 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedPair(msgspec.Struct, frozen=True, kw_only=True):
-    """The launches of a cell, by id. `null` is launch B; None when A is its own control."""
+    """The launches of a cell, by id. `null` is launch B; None when A is its own control. `forced`
+    is the extra launch with planned drafts; None when there is none."""
 
     cell: str
     on: str
     off: str
     null: str | None = None
+    forced: str | None = None
+
+    @property
+    def launches(self) -> tuple[str, ...]:
+        """All of them, each once."""
+        return tuple(name for name in (self.on, self.off, self.null, self.forced) if name)
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
     """All that is compared with one off launch: one target configuration.
 
-    `scorer` is launch A, `null` launch B or None, `on` the speculating launches, all by id.
+    `scorer` is launch A, `null` launch B or None, `on` the speculating launches, `forced` the extra
+    ones with planned drafts, all by id.
     """
 
     id: str
@@ -40,6 +48,12 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     null: str | None
     on: tuple[str, ...]
     cells: tuple[str, ...]
+    forced: tuple[str, ...] = ()
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Every launch but the scorer, which runs last."""
+        return (*self.on, *self.forced, *(() if self.null is None else (self.null,)))
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ class LlamaCpp:
 
     kind = "llamacpp"
     health_path = "/health"
+    stops_at_token_ids = False
     default_recipe: Recipe = _command.CPU_RECIPE
     tokenizing = LlamaCppTokenizing()
 
@@ -46,6 +47,10 @@ class LlamaCpp:
     def command(self, config: ArmConfig) -> Command:
         """See Engine.command."""
         return _command.command(config)
+
+    def forced(self, config: ArmConfig) -> ArmConfig | None:  # noqa: ARG002 - the protocol's
+        """See Engine.forced: there is none."""
+        return None
 
     def recognise_refusal(self, log: str) -> str | None:
         """See Engine.recognise_refusal."""

@@ -33,12 +33,15 @@ PREFILL_ROWS = 9
 # Added to a token's logit it is emitted whatever the others are; logprobs are those before it.
 FORCE = 1.0e6
 FALLBACK_TOP = 64  # top logprobs asked for where a token cannot be forced
+# What each server's slots hold, by its key: a client lasts one pass, and passes may share a salt.
+_HELD: dict[str, str] = {}
 
 
 class LlamaCppClient:
     """See matrixrun.engines.protocol.Client.
 
-    Slots know no namespaces: when a salt differs from the one before, all slots are erased.
+    Slots know no namespaces: when a salt differs from the one before, all slots are erased. That
+    holds over clients of one server, since turns of a conversation come in passes of their own.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class LlamaCppClient:
     ) -> None:
         self._ours, self._erasable = ours, True
         self._request_timeout = request_timeout
-        self._salt: str | None = None
+        self._name = f"{base_url} {api_key}"
         self._erasing = asyncio.Lock()
         self._whole_text_token: int | None = None
         self._speculating: bool | None = None
@@ -185,7 +188,7 @@ class LlamaCppClient:
 
     async def _enter(self, salt: str) -> None:
         async with self._erasing:
-            if salt == self._salt:
+            if salt == _HELD.get(self._name):
                 return
             try:
                 await self.reset_prefix_cache()
@@ -193,7 +196,7 @@ class LlamaCppClient:
                 if self._ours or not await self.healthy():
                     raise
                 self._erasable = False  # each answer is computed anew then
-            self._salt = salt
+            _HELD[self._name] = salt
 
     async def _fill(self, emission: Emission, body: dict[str, Any]) -> None:
         """Fetch the ids that a stream leaves out: only an answer in one piece holds them all."""

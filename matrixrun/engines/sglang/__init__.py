@@ -31,6 +31,10 @@ class SGLang:
         """See Engine.command."""
         return _command.command(config)
 
+    def forced(self, config: ArmConfig) -> ArmConfig | None:  # noqa: ARG002 - the protocol's
+        """See Engine.forced: there is none."""
+        return None
+
     def recognise_refusal(self, log: str) -> str | None:
         """See Engine.recognise_refusal."""
         return _refusals.recognise(log)

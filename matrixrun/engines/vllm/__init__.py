@@ -5,6 +5,7 @@ from __future__ import annotations
 from matrixrun.engines.protocol import Client
 from matrixrun.engines.reach import Reach
 from matrixrun.engines.vllm import command as _command
+from matrixrun.engines.vllm import forcing as _forcing
 from matrixrun.engines.vllm import refusals as _refusals
 from matrixrun.evidence.launches import ArmConfig, Command, Recipe
 
@@ -19,6 +20,7 @@ class VLLM:
 
     kind = "vllm"
     health_path = "/health"
+    stops_at_token_ids = True
     default_recipe: Recipe = _command.CPU_RECIPE
     tokenizing = None
 
@@ -29,6 +31,10 @@ class VLLM:
     def command(self, config: ArmConfig) -> Command:
         """See Engine.command."""
         return _command.command(config)
+
+    def forced(self, config: ArmConfig) -> ArmConfig | None:
+        """See Engine.forced."""
+        return _forcing.forced(config)
 
     def recognise_refusal(self, log: str) -> str | None:
         """See Engine.recognise_refusal."""

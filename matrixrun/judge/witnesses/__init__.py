@@ -20,8 +20,14 @@ repeats       acceptance of a prompt sent again, against the first time
 coverage      rejections at each draft position
 power         whether enough was observed for the claim
 performance   speed and reuse, as figures
-distribution  sampled tokens against the target's own probabilities (the probe `sampling`)
-processing    greedy answers with a logits processor on (the probe `processors`)
+
+Of further probes:
+
+distribution  sampling: sampled tokens against the target's own probabilities
+processing    processors: greedy answers with a logits processor on
+reuse         conversation: what each turn takes from the cache, on against off
+rollback      rollback: the token right after each planned rejection
+pressure      pressure: which transitions happened, and what is left behind
 """
 
 from __future__ import annotations
@@ -57,6 +63,9 @@ from matrixrun.judge.witnesses.outcomes import examine_outcomes
 from matrixrun.judge.witnesses.performance import examine_performance
 from matrixrun.judge.witnesses.power import examine_power
 from matrixrun.judge.witnesses.prediction import examine_prediction
+from matrixrun.judge.witnesses.pressure import examine_pressure
+from matrixrun.judge.witnesses.reuse import examine_reuse
+from matrixrun.judge.witnesses.rollback import examine_rollback
 from matrixrun.judge.witnesses.unexplained import examine_unexplained
 
 
@@ -131,6 +140,9 @@ PROBE_WITNESSES: tuple[ProbeWitness, ...] = (
     ProbeWitness(
         processing.PROBE, "processing", processing.examine_processing, processing.RATE_TESTS
     ),
+    ProbeWitness("conversation", "reuse", examine_reuse),
+    ProbeWitness("pressure", "pressure", examine_pressure),
+    ProbeWitness("rollback", "rollback", examine_rollback),
 )
 
 RATE_TESTS = sum(witness.rate_tests for witness in WITNESSES)
