@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from matrixrun import __version__
+from matrixrun import __version__, cluster_commands
 from matrixrun.evidence.errors import MatrixrunError, StoreError, TrackingError, UserError
 from matrixrun.evidence.verdicts import EXIT_CODES
 
@@ -34,6 +34,7 @@ models_app = typer.Typer(help="Small checkpoints that matrixrun builds itself.")
 app.add_typer(models_app, name="models", no_args_is_help=True)
 baseline_app = typer.Typer(help="What an approved sweep showed, as a file.")
 app.add_typer(baseline_app, name="baseline", no_args_is_help=True)
+cluster_commands.add(app)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The matrix file.")]
 SweepRef = Annotated[

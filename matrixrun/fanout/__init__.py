@@ -7,6 +7,8 @@ refusals   cells that are refused before any launch
 gang       RunningLaunch: placement group and actor
 actor      LaunchBody: engine and client on the gang's node
 cluster    connect, nodes, infeasible
+jobs       Jobs: a sweep as a job, submitted, watched, stopped and resumed from elsewhere
+parcel     what a job takes along
 hardware   what a launch ran on
 """
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 
@@ -114,6 +115,21 @@ def check_resumable(store: Store, plan: Plan) -> None:
             )
 
 
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Where no event loop listens yet, let SIGTERM interrupt as Ctrl-C does: Ray's own handler, in
+    place since it started, would end the process with nothing written."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 class _Run:
     """One run of a matrix into one results folder."""
 
@@ -175,7 +191,12 @@ class _Run:
         """Run the launches that are left, until they end or it is cut short."""
         cluster.connect(self.options.address)
         cache = cache_folder()
-        workloads = stage(self.matrix, left, self.store, cache, self.display.progress)
+        try:
+            with _interruptible():
+                workloads = stage(self.matrix, left, self.store, cache, self.display.progress)
+        except KeyboardInterrupt:
+            self.display.note("interrupted before any launch; run again to resume")
+            return
         timeouts = self.matrix.timeouts
         sweep = Sweep(
             matrix=self.matrix,
