@@ -51,6 +51,14 @@ TrackingUri = Annotated[
         help="MLflow tracking URI [default: MLFLOW_TRACKING_URI, or SQLite in this folder].",
     ),
 ]
+CostsFrom = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--costs",
+        metavar="RESULTS",
+        help="Estimate by what earlier sweeps took: a results folder, or a folder of them.",
+    ),
+]
 ResultsRoot = Annotated[
     Path, typer.Option("--results-root", help="Where sweeps are looked up by id.")
 ]
@@ -81,6 +89,7 @@ def run(  # noqa: PLR0917 (typer passes by name)
         typer.Option(min=0, metavar="MINUTES", help="Stop then; what is done stays done."),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the final table.")] = False,
+    costs: CostsFrom = None,
 ) -> None:
     """Run a matrix and say the verdict of every cell."""
     from matrixrun.fanout import RunOptions, run_matrix
@@ -94,22 +103,37 @@ def run(  # noqa: PLR0917 (typer passes by name)
         track=not no_tracking,
         deadline_seconds=None if deadline is None else deadline * 60,
         quiet=quiet,
+        costs=tuple(costs or ()),
     )
     raise typer.Exit(run_matrix(file, options, write_report))
 
 
 @app.command(epilog=EPILOG)
-def plan(
+def plan(  # noqa: PLR0917 (typer passes by name)
     file: File,
     only: Only = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Only say how long it takes on --nodes.")
+    ] = False,
+    nodes: Annotated[
+        str, typer.Option(metavar="NxM", help="Nodes and accelerators (or cores) of each: 16x8.")
+    ] = "1x8",
+    costs: CostsFrom = None,
 ) -> None:
     """Show what `run` would do: cells, pairs, launches, and what the plan cannot see."""
     from matrixrun import plan as planning
+    from matrixrun.record.costs import read_costs
 
-    _, whole = planning.plan_file(file)
-    made = planning.select(whole, tuple(only or ()))
-    if as_json:
+    matrix, whole = planning.plan_file(file)
+    learned = planning.with_costs(whole, read_costs(costs or ()))
+    made = planning.select(learned, tuple(only or ()))
+    if simulate:
+        there = planning.parse_nodes(nodes, matrix.resources.accelerator)
+        found = planning.forecast(matrix, made, there, named=nodes)
+        text = planning.forecast_json(found) if as_json else planning.forecast_text(found)
+        typer.echo(text, nl=False)
+    elif as_json:
         sys.stdout.write(json.dumps(planning.to_json(made), indent=2) + "\n")
     else:
         typer.echo(planning.render_text(made))

@@ -150,7 +150,8 @@ class LaunchOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     `message` is the engine's own words where it failed; `facts` what the engine reported of itself
     (versions, KV blocks, scheduler and runner, block size); `hardware` accelerator name, count,
-    driver and node; `ready_seconds` from spawn to first healthy answer.
+    driver and node; `ready_seconds` from spawn to first healthy answer, `seconds` from holding the
+    gang to letting go of it, all attempts together.
     """
 
     launch: str
@@ -165,6 +166,7 @@ class LaunchOutcome(msgspec.Struct, frozen=True, kw_only=True):
     hardware: dict[str, Any] = {}
     checkpoints: dict[str, str] = {}
     ready_seconds: float | None = None
+    seconds: float | None = None
     counters_before: dict[str, float] = {}
     counters_after: dict[str, float] = {}
     attempts: int = 1

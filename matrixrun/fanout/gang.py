@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,10 +16,12 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from matrixrun.evidence.launches import Gang, Launch, LaunchEnd, LaunchOutcome
 from matrixrun.evidence.requests import Pass
 from matrixrun.fanout.actor import LaunchActor, LaunchSettings, PassAnswer
-from matrixrun.fanout.cluster import bundle, infeasible, nodes
+from matrixrun.fanout.cluster import bundles, infeasible, nodes
+from matrixrun.plan import Node
 
 STOP_SECONDS = 30.0
 CHECK_SECONDS = 15.0
+NODE_LABEL = "ray.io/node-id"  # Ray's own, on every node
 ACTOR_THREADS = 4  # `state` and `finish` must get through while `start` or `run` is at work
 
 
@@ -37,9 +40,19 @@ class LauncherError(Exception):
 class RunningLaunch:
     """A launch that holds its gang. `place` first, `release` always."""
 
-    def __init__(self, launch: Launch, settings: LaunchSettings) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        settings: LaunchSettings,
+        on: tuple[str, ...] = (),
+        known: Callable[[], Sequence[Node]] = nodes,
+    ) -> None:
+        """`on` are the ids of the nodes to run on, the head first; empty leaves that to Ray.
+        `known` are the nodes that might hold it."""
         self.launch = launch
         self._settings = settings
+        self._on = on
+        self._known = known
         self._group: Any = None
         self._actor: Any = None
 
@@ -47,7 +60,7 @@ class RunningLaunch:
         """Wait for the gang's resources, then put the actor there.
 
         Raises:
-            ImpossibleError: no living node can hold the gang, now or after one was lost.
+            ImpossibleError: no node can hold the gang, now or after one was lost.
             LostError: Ray let go of it.
         """
         try:
@@ -58,11 +71,10 @@ class RunningLaunch:
     async def _place(self) -> None:
         gang = self.launch.gang
         self._check(gang)
-        self._group = placement_group([bundle(gang)], strategy="STRICT_PACK")
-        ready = asyncio.ensure_future(_awaited(self._group.ready()))
-        while not (await asyncio.wait({ready}, timeout=CHECK_SECONDS))[0]:
-            self._check(gang)
-        ready.result()
+        if not (self._on and await self._held(self._on)):
+            # The nodes chosen are gone, or somebody else was faster there.
+            while not await self._held(()):
+                self._check(gang)
         # The launcher must hold the accelerators itself: with num_gpus=0 Ray hides nothing and the
         # engine would take every accelerator of the node.
         self._actor = LaunchActor.options(
@@ -74,9 +86,26 @@ class RunningLaunch:
             ),
         ).remote(self.launch, self._settings)
 
-    @staticmethod
-    def _check(gang: Gang) -> None:
-        why = infeasible(gang, nodes())
+    async def _held(self, on: tuple[str, ...]) -> bool:
+        """Wait a while for the gang's resources, on these nodes or any; whether they are ours."""
+        if self._group is None:
+            self._group = placement_group(
+                bundles(self.launch.gang),
+                strategy="STRICT_PACK" if self.launch.gang.nodes == 1 else "STRICT_SPREAD",
+                bundle_label_selector=[{NODE_LABEL: name} for name in on] or None,
+            )
+        ready = asyncio.ensure_future(_awaited(self._group.ready()))
+        if (await asyncio.wait({ready}, timeout=CHECK_SECONDS))[0]:
+            ready.result()
+            return True
+        ready.cancel()
+        if on:
+            remove_placement_group(self._group)
+            self._group = None
+        return False
+
+    def _check(self, gang: Gang) -> None:
+        why = infeasible(gang, self._known())
         if why is not None:
             raise ImpossibleError(why)
 

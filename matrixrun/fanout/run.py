@@ -33,11 +33,14 @@ from matrixrun.record import (
     read_expectations,
 )
 from matrixrun.record.cleanup import cache_folder
+from matrixrun.record.costs import read_costs
 from matrixrun.record.replay import judge_store
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line adds to a matrix file; `deadline_seconds` None: no deadline."""
+    """What the command line adds to a matrix file; `deadline_seconds` None: no deadline.
+
+    `costs` are results folders of earlier sweeps, which estimates are corrected by."""
 
     results: Path | None = None
     only: tuple[str, ...] = ()
@@ -46,6 +49,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     track: bool = True
     deadline_seconds: float | None = None
     quiet: bool = False
+    costs: tuple[Path, ...] = ()
 
 
 Report = Callable[[Store], Path]
@@ -60,7 +64,8 @@ def run_matrix(file: Path, options: RunOptions, report: Report) -> int:
         UserError: the file, the options or the results folder are not usable.
         StoreError: the results folder cannot be written.
     """
-    matrix, whole = planning.plan_file(file)
+    matrix, planned = planning.plan_file(file)
+    whole = planning.with_costs(planned, read_costs(options.costs))
     plan = planning.select(whole, options.only)
     with choose(quiet=options.quiet) as display:
         if not plan.cells:
@@ -69,7 +74,7 @@ def run_matrix(file: Path, options: RunOptions, report: Report) -> int:
         store = open_store(file, matrix, options.results)
         with store.writing():
             check_resumable(store, whole)
-            store.write_plan(planning.to_json(whole))
+            store.write_plan(planning.to_json(planned))  # later sweeps learn from plain estimates
             run = _Run(matrix, plan, store, display=display, options=options, report=report)
             return run.run()
 
