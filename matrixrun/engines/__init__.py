@@ -9,15 +9,17 @@ surroundings   what an engine inherits; mask, mask_argv, mask_log: what may be s
 guard          standalone script: a command that ends with its owner
 processes      Held: a command under the guard; orphans, end_orphans
 server         Server: one running engine
+follower       Follower: a process group on a further node of a launch
 traffic        run_pass: requests in flight
 vllm           kind `vllm`
 """
 
 from matrixrun.engines.environments import Environment, prepare
+from matrixrun.engines.follower import Follower
 from matrixrun.engines.processes import end_orphans, orphans
 from matrixrun.engines.protocol import Client, Engine
 from matrixrun.engines.registry import get, kinds
-from matrixrun.engines.server import Server
+from matrixrun.engines.server import Server, free_port
 from matrixrun.engines.surroundings import (
     MASK,
     engine_environment,
@@ -36,9 +38,11 @@ __all__ = [
     "Client",
     "Engine",
     "Environment",
+    "Follower",
     "Server",
     "end_orphans",
     "engine_environment",
+    "free_port",
     "get",
     "is_surely_secret",
     "kinds",

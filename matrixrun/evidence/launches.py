@@ -76,7 +76,7 @@ class ArmConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     `speculation` is None in the off arm, `draft` is the checkpoint that `speculation.draft` names.
     `args` and `env` are the user's own (engine-wide ones first, then this arm's). `accelerator` is
-    the type a rank runs on; None runs the engine on CPU.
+    the type a rank runs on; None runs the engine on CPU. `nodes` is how many it spans.
     """
 
     engine: str
@@ -97,13 +97,17 @@ class ArmConfig(msgspec.Struct, frozen=True, kw_only=True):
     speculation: Speculation | None = None
     limits: Limits = Limits()
     accelerator: str | None = None
+    nodes: int = 1
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """A command line as data. `$PYTHON`, `$BINARY`, `$HOST`, `$PORT`, `$TARGET` and `$DRAFT` in
-    argv and env are filled in where the process starts; secrets travel in the environment only."""
+    argv and env are filled in where the process starts; secrets travel in the environment only.
+
+    Of a launch over nodes also `$HEAD` and `$HEAD_PORT`, where its process groups find each other,
+    `$NODE_RANK` (0 on the head) and `$NODE_IP`, this node's own address."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
@@ -121,7 +125,8 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """One server to start. `cells` are the ids of the cells it serves; `seconds` is an estimate."""
+    """One server to start. `cells` are the ids of the cells it serves; `seconds` is an estimate.
+    `follower` starts the process group of each further node of its gang."""
 
     id: str
     role: Role
@@ -131,6 +136,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[str, ...]
     fingerprint: str
     seconds: float
+    follower: Command | None = None
 
 
 class LaunchEnd(StrEnum):

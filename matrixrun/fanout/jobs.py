@@ -7,6 +7,7 @@ refuses an id that was used, so two people cannot begin the same attempt.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import shlex
 import tempfile
@@ -93,6 +94,7 @@ class Jobs:
     def __init__(self, address: str | None) -> None:
         from ray.job_submission import JobSubmissionClient
 
+        logging.getLogger("ray").setLevel(logging.WARNING)  # it tells of packages and sockets
         self._where = address or "the cluster"
         self._client: Any = self._asked(lambda: JobSubmissionClient(address))
 
