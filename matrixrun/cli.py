@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from matrixrun import __version__
+from matrixrun import __version__, cluster_commands
 from matrixrun.evidence.errors import MatrixrunError, StoreError, TrackingError, UserError
 from matrixrun.evidence.verdicts import EXIT_CODES
 
@@ -34,6 +34,7 @@ models_app = typer.Typer(help="Small checkpoints that matrixrun builds itself.")
 app.add_typer(models_app, name="models", no_args_is_help=True)
 baseline_app = typer.Typer(help="What an approved sweep showed, as a file.")
 app.add_typer(baseline_app, name="baseline", no_args_is_help=True)
+cluster_commands.add(app)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The matrix file.")]
 SweepRef = Annotated[
@@ -48,6 +49,14 @@ TrackingUri = Annotated[
     typer.Option(
         "--tracking-uri",
         help="MLflow tracking URI [default: MLFLOW_TRACKING_URI, or SQLite in this folder].",
+    ),
+]
+CostsFrom = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--costs",
+        metavar="RESULTS",
+        help="Estimate by what earlier sweeps took: a results folder, or a folder of them.",
     ),
 ]
 ResultsRoot = Annotated[
@@ -89,6 +98,7 @@ def run(  # noqa: PLR0917 (typer passes by name)
         ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the final table.")] = False,
+    costs: CostsFrom = None,
 ) -> None:
     """Run a matrix and say the verdict of every cell."""
     from matrixrun import signoff as signing
@@ -102,6 +112,7 @@ def run(  # noqa: PLR0917 (typer passes by name)
         track=not no_tracking,
         deadline_seconds=None if deadline is None else deadline * 60,
         quiet=quiet,
+        costs=tuple(costs or ()),
     )
     report = signing.write_report if no_tracking else signing.report_with_plots
     end = run_matrix(file, options, report)
@@ -120,17 +131,31 @@ def support() -> None:
 
 
 @app.command(epilog=EPILOG)
-def plan(
+def plan(  # noqa: PLR0917 (typer passes by name)
     file: File,
     only: Only = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Only say how long it takes on --nodes.")
+    ] = False,
+    nodes: Annotated[
+        str, typer.Option(metavar="NxM", help="Nodes and accelerators (or cores) of each: 16x8.")
+    ] = "1x8",
+    costs: CostsFrom = None,
 ) -> None:
     """Show what `run` would do: cells, pairs, launches, and what the plan cannot see."""
     from matrixrun import plan as planning
+    from matrixrun.record.costs import read_costs
 
-    _, whole = planning.plan_file(file)
-    made = planning.select(whole, tuple(only or ()))
-    if as_json:
+    matrix, whole = planning.plan_file(file)
+    learned = planning.with_costs(whole, read_costs(costs or ()))
+    made = planning.select(learned, tuple(only or ()))
+    if simulate:
+        there = planning.parse_nodes(nodes, matrix.resources.accelerator)
+        found = planning.forecast(matrix, made, there, named=nodes)
+        text = planning.forecast_json(found) if as_json else planning.forecast_text(found)
+        typer.echo(text, nl=False)
+    elif as_json:
         sys.stdout.write(json.dumps(planning.to_json(made), indent=2) + "\n")
     else:
         typer.echo(planning.render_text(made))

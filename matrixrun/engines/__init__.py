@@ -12,6 +12,7 @@ processes      Held: a command under the guard; orphans, end_orphans
 server         Server: one running engine
 reach          Reach: how a server that is not ours is spoken to
 attached       Attached: a server that runs already, in the place of a Server
+follower       Follower: a process group on a further node of a launch
 traffic        run_pass: requests in flight
 http           Connection: HTTP to one server, under every client
 vllm           kind `vllm`
@@ -21,11 +22,12 @@ llamacpp       kind `llamacpp`
 
 from matrixrun.engines.attached import Attached
 from matrixrun.engines.environments import Environment, find_overlay, prepare
+from matrixrun.engines.follower import Follower
 from matrixrun.engines.processes import end_orphans, orphans
 from matrixrun.engines.protocol import Client, Engine, Tokenizing
 from matrixrun.engines.reach import Reach, headers_of
 from matrixrun.engines.registry import get, kinds
-from matrixrun.engines.server import Server
+from matrixrun.engines.server import Server, free_port
 from matrixrun.engines.surroundings import (
     MASK,
     engine_environment,
@@ -45,12 +47,14 @@ __all__ = [
     "Client",
     "Engine",
     "Environment",
+    "Follower",
     "Reach",
     "Server",
     "Tokenizing",
     "end_orphans",
     "engine_environment",
     "find_overlay",
+    "free_port",
     "get",
     "headers_of",
     "is_surely_secret",

@@ -131,6 +131,14 @@ class Engine(Protocol):
         the engine has no place for a drafter of one's own."""
         ...
 
+    def follower_command(self, config: ArmConfig) -> Command:
+        """The command line of the process group on each further node of an arm that spans nodes
+        (`config.nodes`), with `$HEAD`, `$HEAD_PORT`, `$NODE_RANK` and `$NODE_IP` to fill in too.
+
+        It serves no HTTP and ends with the head's. `refuse` has said no where there is none.
+        """
+        ...
+
     def recognise_refusal(self, log: str) -> str | None:
         """The engine's own words when its log ends in a deliberate refusal; None for a crash."""
         ...

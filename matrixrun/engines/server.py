@@ -8,6 +8,7 @@ import os
 import secrets
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from matrixrun.engines import containers, tracebacks
@@ -46,9 +47,11 @@ class Server:
         ready_timeout: float = 900.0,
         mounts: tuple[Path, ...] = (),
         accelerators: int = 0,
+        places: Mapping[str, str] | None = None,
     ) -> None:
         """`target` and `draft` fill `$TARGET` and `$DRAFT`: a folder or a hub id. `api_key` is
-        made up when None. `mounts` and `accelerators` matter to containers only."""
+        made up when None. `mounts` and `accelerators` matter to containers only. `places` fills
+        further placeholders: those of a launch over nodes."""
         self.engine = engine
         self.host = host
         self.log_path = log_path
@@ -60,6 +63,7 @@ class Server:
         self._key = api_key or secrets.token_urlsafe(24)
         self._ready_timeout = ready_timeout
         self._mounts, self._accelerators = mounts, accelerators
+        self._places = dict(places or {})
         self._env: dict[str, str] = {}
         self._held: Held | None = None
 
@@ -169,8 +173,10 @@ class Server:
             "$TARGET": self._target,
             "$DRAFT": self._draft or "",
             "$KEY": self._key,
+            **self._places,
         }
-        for name, value in values.items():
+        # The longest first: $HEAD begins $HEAD_PORT.
+        for name, value in sorted(values.items(), key=lambda item: -len(item[0])):
             # Inside a JSON argument a path is a JSON string.
             text = text.replace(name, json.dumps(value)[1:-1] if text.startswith("{") else value)
         return text

@@ -92,8 +92,9 @@ class ArmConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     `speculation` is None in the off arm, `draft` is the checkpoint that `speculation.draft` names.
     `args` and `env` are the user's own (engine-wide ones first, then this arm's). `accelerator` is
-    the type a rank runs on; None runs the engine on CPU. With an `endpoint` nothing is started: the
-    other fields are then what the user says of the server that runs there.
+    the type a rank runs on; None runs the engine on CPU. `nodes` is how many it spans. With an
+    `endpoint` nothing is started: the other fields are then what the user says of the server that
+    runs there.
     """
 
     engine: str
@@ -114,6 +115,7 @@ class ArmConfig(msgspec.Struct, frozen=True, kw_only=True):
     speculation: Speculation | None = None
     limits: Limits = Limits()
     accelerator: str | None = None
+    nodes: int = 1
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
     endpoint: Endpoint | None = None
@@ -121,7 +123,10 @@ class ArmConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """A command line as data. `$PYTHON`, `$BINARY`, `$HOST`, `$PORT`, `$TARGET` and `$DRAFT` in
-    argv and env are filled in where the process starts; secrets travel in the environment only."""
+    argv and env are filled in where the process starts; secrets travel in the environment only.
+
+    Of a launch over nodes also `$HEAD` and `$HEAD_PORT`, where its process groups find each other,
+    `$NODE_RANK` (0 on the head) and `$NODE_IP`, this node's own address."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
@@ -139,7 +144,8 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """One server to start. `cells` are the ids of the cells it serves; `seconds` is an estimate."""
+    """One server to start. `cells` are the ids of the cells it serves; `seconds` is an estimate.
+    `follower` starts the process group of each further node of its gang."""
 
     id: str
     role: Role
@@ -149,6 +155,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[str, ...]
     fingerprint: str
     seconds: float
+    follower: Command | None = None
 
 
 class LaunchEnd(StrEnum):
@@ -170,7 +177,8 @@ class LaunchOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     `message` is the engine's own words where it failed; `facts` what the engine reported of itself
     (versions, KV blocks, scheduler and runner, block size); `hardware` accelerator name, count,
-    driver and node; `ready_seconds` from spawn to first healthy answer.
+    driver and node; `ready_seconds` from spawn to first healthy answer, `seconds` from holding the
+    gang to letting go of it, all attempts together.
     """
 
     launch: str
@@ -185,6 +193,7 @@ class LaunchOutcome(msgspec.Struct, frozen=True, kw_only=True):
     hardware: dict[str, Any] = {}
     checkpoints: dict[str, str] = {}
     ready_seconds: float | None = None
+    seconds: float | None = None
     counters_before: dict[str, float] = {}
     counters_after: dict[str, float] = {}
     attempts: int = 1

@@ -5,8 +5,11 @@ staging    prompts, tokenized once a target
 sweep      Sweep: the driver's loop; scoring, confirmation, evidence
 refusals   cells that are refused before any launch
 gang       RunningLaunch: placement group and actor
+followers  its process groups on further nodes
 actor      LaunchBody: engine and client on the gang's node
 cluster    connect, nodes, infeasible
+jobs       Jobs: a sweep as a job, submitted, watched, stopped and resumed from elsewhere
+parcel     what a job takes along
 hardware   what a launch ran on
 """
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import ray
@@ -26,9 +26,18 @@ from matrixrun.evidence.errors import (
     EngineRefused,
     MatrixrunError,
 )
-from matrixrun.evidence.launches import Checkpoint, Endpoint, Launch, LaunchEnd, LaunchOutcome
+from matrixrun.evidence.launches import (
+    Checkpoint,
+    Command,
+    Endpoint,
+    Launch,
+    LaunchEnd,
+    LaunchOutcome,
+)
 from matrixrun.evidence.requests import Observation, Pass, Request, Sampling, Score
 from matrixrun.fanout import hardware
+
+S = TypeVar("S", bound=engines.Server)
 
 LOG_BYTES = 4_000_000
 TAIL_LINES = 40
@@ -64,6 +73,23 @@ class PassAnswer:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Rendezvous:
+    """The address and port of the head's node at which process groups find each other."""
+
+    address: str
+    port: int
+
+    def places(self, rank: int) -> dict[str, str]:
+        """What fills the placeholders of a launch over nodes, on the node of this rank."""
+        return {
+            "$HEAD": self.address,
+            "$HEAD_PORT": str(self.port),
+            "$NODE_RANK": str(rank),
+            "$NODE_IP": ray.util.get_node_ip_address(),  # type: ignore[no-untyped-call]
+        }
+
+
 class LaunchBody:
     """The actor's body, usable without Ray: `start`, `run` any number of passes, `finish`."""
 
@@ -83,10 +109,15 @@ class LaunchBody:
         """What this launch is doing now, in a word or two, and its latest line about it."""
         return self._state
 
-    def start(self) -> LaunchOutcome:
+    def rendezvous(self) -> Rendezvous:
+        """Where the process groups of a launch over nodes are to find the head's, on this node."""
+        address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        return Rendezvous(address, engines.free_port(address))
+
+    def start(self, rendezvous: Rendezvous | None = None) -> LaunchOutcome:
         """Build what is missing, start the engine and wait until it answers."""
         try:
-            self._start()
+            self._start(rendezvous)
         except BuildError as error:
             self._fail(LaunchEnd.UNBUILT, error, error.log_tail)
         except EngineRefused as error:
@@ -115,32 +146,12 @@ class LaunchBody:
         )
         self._state = ("ready", "")
 
-    def _start(self) -> None:
-        config = self._launch.config
-        if config.endpoint is not None:
-            self._attach(config.endpoint)
+    def _start(self, rendezvous: Rendezvous | None) -> None:
+        if self._launch.config.endpoint is not None:
+            self._attach(self._launch.config.endpoint)
             return
-        self._state = ("building its environment", "")
-        environment = engines.prepare(
-            config.recipe,
-            cache=self._settings.cache,
-            timeout=self._settings.build_timeout,
-            on_line=self._report("building its environment"),
-        )
-        target = self._local(config.target, environment.python)
-        draft = self._local(config.draft, environment.python) if config.draft else None
-        self._describe(target, draft)
-        self._state = ("starting", "")
-        self._server = server = engines.Server(
-            self._launch.command,
-            environment,
-            engine=self._engine,
-            target=target,
-            draft=draft,
-            log_path=self._log,
-            ready_timeout=self._settings.ready_timeout,
-            mounts=(self._settings.cache,),
-            accelerators=self._launch.gang.accelerators,
+        self._server = server = self._prepare(
+            engines.Server, self._launch.command, rendezvous, rank=0
         )
         ready = server.start()
         facts = asyncio.run(_warm(self._client()))
@@ -153,6 +164,35 @@ class LaunchBody:
             ready_seconds=ready,
         )
         self._state = ("ready", "")
+
+    def _prepare(
+        self, kind: type[S], command: Command, rendezvous: Rendezvous | None, *, rank: int
+    ) -> S:
+        """Build what this node lacks; returns the process group that is to be started."""
+        config = self._launch.config
+        self._state = ("building its environment", "")
+        environment = engines.prepare(
+            config.recipe,
+            cache=self._settings.cache,
+            timeout=self._settings.build_timeout,
+            on_line=self._report("building its environment"),
+        )
+        target = self._local(config.target, environment.python)
+        draft = self._local(config.draft, environment.python) if config.draft else None
+        self._describe(target, draft)
+        self._state = ("starting", "")
+        return kind(
+            command,
+            environment,
+            engine=self._engine,
+            target=target,
+            draft=draft,
+            log_path=self._log,
+            ready_timeout=self._settings.ready_timeout,
+            mounts=(self._settings.cache,),
+            accelerators=self._launch.gang.accelerators,
+            places=None if rendezvous is None else rendezvous.places(rank),
+        )
 
     def _local(self, checkpoint: Checkpoint, python: Path) -> str:
         """A `builtin:` checkpoint is built here; any other path is the engine's to resolve."""
@@ -181,6 +221,11 @@ class LaunchBody:
     def _client(self) -> engines.Client:
         assert self._server is not None
         return self._server.client(request_timeout=self._settings.request_timeout)
+
+    def abandon(self, why: str, tail: str) -> LaunchOutcome:
+        """End the engine, since a process group of it on another node has ended."""
+        self._fail(LaunchEnd.DIED, MatrixrunError(why), tail)
+        return self._outcome
 
     def _fail(self, end: LaunchEnd, error: MatrixrunError, tail: str) -> None:
         endpoint, shown_env, message = self._launch.config.endpoint, {}, error.message
@@ -240,6 +285,26 @@ class LaunchBody:
         return self._outcome, log
 
 
+class FollowerBody(LaunchBody):
+    """The body of the actor on a further node of a launch: `start`, `hold`, `finish`."""
+
+    def follow(self, rendezvous: Rendezvous, rank: int) -> LaunchOutcome:
+        """Build what is missing and start the process group; its outcome says if it could not."""
+        command = self._launch.follower
+        assert command is not None
+        try:
+            self._server = self._prepare(engines.Follower, command, rendezvous, rank=rank)
+            self._server.start()
+        except MatrixrunError as error:
+            self._fail(LaunchEnd.UNBUILT, error, "")
+        return self._outcome
+
+    def hold(self) -> str:
+        """Wait until the process group has ended; returns the end of its log."""
+        assert isinstance(self._server, engines.Follower)
+        return self._server.wait()
+
+
 # Ray makes an asyncio actor of any class with a coroutine method, and runs its other methods in the
 # event loop then; so these stand outside.
 
@@ -290,5 +355,14 @@ async def _send(client: engines.Client, pass_: Pass) -> PassAnswer:
 
 
 LaunchActor = ray.remote(max_restarts=0, max_task_retries=0)(LaunchBody)
+FollowerActor = ray.remote(max_restarts=0, max_task_retries=0)(FollowerBody)
 
-__all__ = ["LaunchActor", "LaunchBody", "LaunchSettings", "PassAnswer"]
+__all__ = [
+    "FollowerActor",
+    "FollowerBody",
+    "LaunchActor",
+    "LaunchBody",
+    "LaunchSettings",
+    "PassAnswer",
+    "Rendezvous",
+]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 
@@ -33,11 +34,14 @@ from matrixrun.record import (
     read_expectations,
 )
 from matrixrun.record.cleanup import cache_folder
+from matrixrun.record.costs import read_costs
 from matrixrun.record.replay import judge_store
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line adds to a matrix file; `deadline_seconds` None: no deadline."""
+    """What the command line adds to a matrix file; `deadline_seconds` None: no deadline.
+
+    `costs` are results folders of earlier sweeps, which estimates are corrected by."""
 
     results: Path | None = None
     only: tuple[str, ...] = ()
@@ -46,6 +50,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     track: bool = True
     deadline_seconds: float | None = None
     quiet: bool = False
+    costs: tuple[Path, ...] = ()
 
 
 Report = Callable[[Store], Path]
@@ -67,7 +72,8 @@ def run_matrix(file: Path, options: RunOptions, report: Report) -> RunEnd:
         UserError: the file, the options or the results folder are not usable.
         StoreError: the results folder cannot be written.
     """
-    matrix, whole = planning.plan_file(file)
+    matrix, planned = planning.plan_file(file)
+    whole = planning.with_costs(planned, read_costs(options.costs))
     plan = planning.select(whole, options.only)
     with choose(quiet=options.quiet) as display:
         if not plan.cells:
@@ -76,7 +82,7 @@ def run_matrix(file: Path, options: RunOptions, report: Report) -> RunEnd:
         store = open_store(file, matrix, options.results)
         with store.writing():
             check_resumable(store, whole)
-            store.write_plan(planning.to_json(whole))
+            store.write_plan(planning.to_json(planned))  # later sweeps learn from plain estimates
             run = _Run(matrix, plan, store, display=display, options=options, report=report)
             return RunEnd(run.run(), store)
 
@@ -150,6 +156,21 @@ def check_resumable(store: Store, plan: Plan) -> None:
             )
 
 
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Where no event loop listens yet, let SIGTERM interrupt as Ctrl-C does: Ray's own handler, in
+    place since it started, would end the process with nothing written."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 class _Run:
     """One run of a matrix into one results folder."""
 
@@ -211,7 +232,12 @@ class _Run:
         """Run the launches that are left, until they end or it is cut short."""
         cluster.connect(self.options.address)
         cache = cache_folder()
-        workloads = stage(self.matrix, left, self.store, cache, self.display.progress)
+        try:
+            with _interruptible():
+                workloads = stage(self.matrix, left, self.store, cache, self.display.progress)
+        except KeyboardInterrupt:
+            self.display.note("interrupted before any launch; run again to resume")
+            return
         timeouts = self.matrix.timeouts
         sweep = Sweep(
             matrix=self.matrix,

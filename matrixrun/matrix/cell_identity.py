@@ -99,7 +99,9 @@ def _settings(matrix: Matrix) -> Any:
     number of threads decides how sums are split. Time limits, `detect` and `expect` do not."""
     resources = matrix.resources
     hardware = [resources.accelerator] if resources.accelerator else resources.cpus_per_rank
+    spread = {} if resources.ranks_per_node is None else {"ranks": resources.ranks_per_node}
     return {
+        **spread,
         "workload": portable(matrix.workload.model_dump(), matrix),
         "probes": sorted(set(matrix.probes)),
         "control": matrix.control,

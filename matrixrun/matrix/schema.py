@@ -182,9 +182,11 @@ class Timeouts(Section):
 
 class Resources(Section):
     """What a launch reserves. Without `accelerator`, launches run on CPU and reserve
-    `cpus_per_rank` cores for each rank; with it, one accelerator a rank."""
+    `cpus_per_rank` cores for each rank; with it, one accelerator a rank. A launch of more than
+    `ranks_per_node` ranks spans nodes; None keeps every launch on one."""
 
     accelerator: str | None = None
+    ranks_per_node: Size | None = None
     cpus_per_rank: Annotated[Real, Field(gt=0)] = 1.0
     memory_gib_per_rank: Annotated[Real, Field(ge=0)] = 0.0
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ TOPOLOGY_AXES = tuple(
     if axis.name not in CLIENT_AXES and axis.name not in ("engine", "model", "speculation")
 )
 """Axes that go into ArmConfig under their own names."""
+PARALLEL_AXES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
 
 def batch_size(cell: Cell) -> int:
@@ -139,6 +141,7 @@ def arm_config(
         speculation=speculation,
         limits=limits,
         accelerator=None if spec.attach is not None else matrix.resources.accelerator,
+        nodes=1 if spec.attach is not None else _nodes(topology, matrix.resources),
         args=spec.args + overrides.args,
         env={**spec.env, **overrides.env},
         endpoint=None if spec.attach is None else _endpoint(spec.attach, arm),
@@ -179,13 +182,22 @@ def as_declared(config: ArmConfig) -> ArmConfig:
     )
 
 
+def _nodes(topology: Mapping[str, Any], resources: Resources) -> int:
+    """Return the nodes of a launch: one where its ranks fit, else the fewest that share them
+    equally."""
+    ranks = math.prod(topology[name] for name in PARALLEL_AXES)
+    most = resources.ranks_per_node or ranks
+    return next(n for n in range(1, ranks + 1) if ranks % n == 0 and ranks // n <= most)
+
+
 def gang_of(config: ArmConfig, resources: Resources) -> Gang:
     """Return what a launch of `config` holds: one accelerator a rank, or cores without one; for a
     server that runs elsewhere next to nothing."""
     if config.endpoint is not None:
         return Gang(accelerators=0, cpus=ATTACHED_CPUS)
-    ranks = config.tensor_parallel_size * config.pipeline_parallel_size * config.data_parallel_size
+    ranks = math.prod(getattr(config, name) for name in PARALLEL_AXES)
     return Gang(
+        nodes=config.nodes,
         accelerators=ranks if resources.accelerator is not None else 0,
         accelerator=resources.accelerator,
         cpus=resources.cpus_per_rank * ranks,

@@ -85,6 +85,7 @@ def _launches(
             role=server.role,
             config=server.config,
             command=server.command,
+            follower=server.follower,
             gang=server.gang,
             cells=tuple(server.cells),
             fingerprint=server.fingerprint,

@@ -41,6 +41,9 @@ def _launch_json(launch: Launch) -> dict[str, Any]:
     return {
         "id": launch.id,
         "role": launch.role.value,
+        "kind": launch.config.kind,
+        "engine": launch.config.engine,
+        "model": launch.config.model,
         "fingerprint": launch.fingerprint,
         "cells": list(launch.cells),
         "command": _typed(shown, launch.config),

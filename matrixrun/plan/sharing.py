@@ -53,6 +53,7 @@ class Server:
     gang: Gang
     label: str
     fingerprint: str
+    follower: Command | None = None
     cells: list[str] = field(default_factory=list)
     batch_sizes: set[int] = field(default_factory=set)
 
@@ -123,6 +124,7 @@ class _ArmOf:
     config: ArmConfig
     refusal: str | None
     command: Command | None
+    follower: Command | None
     gang: Gang
     label: str
     fingerprints: dict[Role, str]
@@ -185,6 +187,9 @@ class _Arms:
     def _arm_of(self, config: ArmConfig, label: str) -> _ArmOf:
         gang = gang_of(config, self._matrix.resources)
         refusal, command = _asked(config)
+        follower = None
+        if config.nodes > 1 and refusal is None:
+            follower = engines.get(config.kind).follower_command(config)
         settings = {
             "kind": config.kind,
             # A new token or key makes no new launch.
@@ -199,6 +204,7 @@ class _Arms:
             config=config,
             refusal=refusal,
             command=command,
+            follower=follower,
             gang=gang,
             label=label,
             fingerprints={role: fingerprint({"role": role, **settings}) for role in roles},
@@ -237,7 +243,9 @@ def _server(servers: dict[str, Server], role: Role, arm: _ArmOf) -> Server:
     server = servers.get(key)
     assert arm.command is not None
     if server is None:
-        server = Server(role, arm.config, arm.command, arm.gang, arm.label, key)
+        server = Server(
+            role, arm.config, arm.command, arm.gang, arm.label, key, follower=arm.follower
+        )
         servers[key] = server
     elif arm.label < server.label:
         server.label, server.config = arm.label, arm.config

@@ -9,17 +9,6 @@ from matrixrun.evidence.launches import Launch
 from matrixrun.matrix import Interactions
 
 
-class Capacity(msgspec.Struct, frozen=True, kw_only=True):
-    """What is there to run launches on: accelerators, cores, bytes of memory.
-
-    `memory_bytes` None: memory is not counted.
-    """
-
-    accelerators: int = 0
-    cpus: float = 0.0
-    memory_bytes: int | None = None
-
-
 class PlannedPair(msgspec.Struct, frozen=True, kw_only=True):
     """The launches of a cell, by id. `null` is launch B; None when A is its own control. `forced`
     is the extra launch with planned drafts; None when there is none."""

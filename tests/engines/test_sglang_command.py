@@ -215,3 +215,12 @@ def test_sglangs_package_alone_does_not_run_on_cpu() -> None:
     assert SGLANG.refuse(msgspec.structs.replace(plain, accelerator="H100")) is None
     for recipe in (STAND_IN, Recipe(python="/venv/bin/python"), Recipe(image="sglang:xeon")):
         assert SGLANG.refuse(with_(recipe=recipe)) is None
+
+
+def test_a_further_node_is_started_alike_but_for_its_rank() -> None:
+    arm = with_(accelerator="H100", tensor_parallel_size=16, nodes=2)
+    head, follower = SGLANG.command(arm), SGLANG.follower_command(arm)
+    text = " ".join(head.argv)
+    assert "--nnodes 2 --node-rank 0 --dist-init-addr $HEAD:$HEAD_PORT" in text
+    assert " ".join(follower.argv) == text.replace("--node-rank 0", "--node-rank $NODE_RANK")
+    assert follower.env == head.env

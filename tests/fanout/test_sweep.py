@@ -13,9 +13,9 @@ from matrixrun.evidence.errors import StoreError
 from matrixrun.evidence.launches import LaunchEnd
 from matrixrun.evidence.verdicts import Verdict
 from matrixrun.fanout import sweep as driver
-from matrixrun.fanout.cluster import Node
 from matrixrun.fanout.gang import LostError
 from matrixrun.judge import settings_for
+from matrixrun.plan import Node
 from matrixrun.record import Store
 from matrixrun.record.replay import judge_store
 
@@ -32,6 +32,7 @@ def run(monkeypatch: pytest.MonkeyPatch):
         started: list[str] = []
         monkeypatch.setattr(driver, "RunningLaunch", launches(trouble or {}, started))
         monkeypatch.setattr(driver.cluster, "nodes", lambda: [Node("n", 8, 0, None)])
+        monkeypatch.setattr(driver.cluster, "free", lambda nodes, _: nodes)
         asyncio.run(sweep(store, plan(only)).run())
         return started
 

@@ -52,6 +52,10 @@ class LlamaCpp:
         """See Engine.forced: there is none."""
         return None
 
+    def follower_command(self, config: ArmConfig) -> Command:
+        """See Engine.follower_command: `refuse` says no before."""
+        raise NotImplementedError(f"llama.cpp over {config.nodes} nodes")
+
     def recognise_refusal(self, log: str) -> str | None:
         """See Engine.recognise_refusal."""
         return _refusals.recognise(log)

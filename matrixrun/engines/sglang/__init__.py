@@ -22,6 +22,7 @@ class SGLang:
     health_path = "/health"
     default_recipe: Recipe = _command.DEFAULT_RECIPE
     tokenizing = None
+    stops_at_token_ids = True
 
     def refuse(self, config: ArmConfig) -> str | None:
         """See Engine.refuse: settings that change the output by design, or have no flag."""
@@ -30,6 +31,10 @@ class SGLang:
     def command(self, config: ArmConfig) -> Command:
         """See Engine.command."""
         return _command.command(config)
+
+    def follower_command(self, config: ArmConfig) -> Command:
+        """See Engine.follower_command."""
+        return _command.follower_command(config)
 
     def forced(self, config: ArmConfig) -> ArmConfig | None:  # noqa: ARG002 - the protocol's
         """See Engine.forced: there is none."""

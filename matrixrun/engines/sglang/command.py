@@ -79,6 +79,15 @@ def command(config: ArmConfig) -> Command:
     )
 
 
+def follower_command(config: ArmConfig) -> Command:
+    """The command line of a further node, see Engine.follower_command: the same but for its rank;
+    SGLang serves on the first node alone."""
+    head = command(config)
+    rank = head.argv.index("--node-rank") + 1
+    argv = (*head.argv[:rank], "$NODE_RANK", *head.argv[rank + 1 :])
+    return Command(argv=argv, env=head.env)
+
+
 def _check_user_flags(config: ArmConfig) -> None:
     given = sorted(flags.flags_of(config.args, ALIASES))
     speculation = [flag for flag in given if SPECULATION_FLAGS.fullmatch(flag)]
@@ -122,6 +131,12 @@ def _topology(config: ArmConfig) -> list[Flag]:
     found: list[Flag] = [(flag, str(size)) for flag, size in sizes]
     if config.data_parallel_size > 1:
         found.append(("--dp-size", str(config.data_parallel_size)))
+    if config.nodes > 1:
+        found += [
+            ("--nnodes", str(config.nodes)),
+            ("--node-rank", "0"),
+            ("--dist-init-addr", "$HEAD:$HEAD_PORT"),
+        ]
     return found
 
 

@@ -36,6 +36,10 @@ class VLLM:
         """See Engine.forced."""
         return _forcing.forced(config)
 
+    def follower_command(self, config: ArmConfig) -> Command:
+        """See Engine.follower_command."""
+        return _command.follower_command(config)
+
     def recognise_refusal(self, log: str) -> str | None:
         """See Engine.recognise_refusal."""
         return _refusals.recognise(log)

@@ -39,6 +39,11 @@ def refuse(config: ArmConfig) -> str | None:
             f"resources ask for {config.accelerator}, but engine {config.engine!r} installs "
             "vLLM's CPU build: give it `install: [vllm==VERSION]`, `python:` or `image:`"
         )
+    if config.nodes > 1 and config.data_parallel_size > 1:
+        return (
+            f"data_parallel_size {config.data_parallel_size} over {config.nodes} nodes cannot be "
+            "expressed here: replicas that span nodes start by other rules"
+        )
     for settings in _speculative_settings(config):
         reason = _lossy(settings)
         if reason is not None:
