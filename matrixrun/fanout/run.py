@@ -175,7 +175,7 @@ class _Run:
         """Run the launches that are left, until they end or it is cut short."""
         cluster.connect(self.options.address)
         cache = cache_folder()
-        workloads = stage(self.matrix, left, self.store, cache, self.display.progress)
+        staged = stage(self.matrix, left, self.store, cache, self.display.progress)
         timeouts = self.matrix.timeouts
         sweep = Sweep(
             matrix=self.matrix,
@@ -189,7 +189,8 @@ class _Run:
                 build_timeout=timeouts.build,
             ),
             judging=self.judging,
-            workloads=workloads,
+            workloads=staged.workloads,
+            unstaged=staged.missing,
         )
         asyncio.run(self._until_done(sweep))
 

@@ -27,6 +27,7 @@ from matrixrun.fanout.gang import (
     broken,
     impossible,
     lost,
+    unstaged,
     with_attempts,
 )
 from matrixrun.judge import JudgeSettings, judge_sweep
@@ -47,6 +48,7 @@ SERVING = ("ready", "serving", "stopped")
 class Sweep:
     """All that the driver holds while launches run.
 
+    `unstaged` says why a model has no workload: its launches are concluded without being started.
     `observed` and `scored` say for each pass of a launch what was observed and where it lies.
     """
 
@@ -57,6 +59,7 @@ class Sweep:
     launching: LaunchSettings
     judging: JudgeSettings
     workloads: dict[str, Workload]
+    unstaged: dict[str, str] = field(default_factory=dict)
     outcomes: dict[str, LaunchOutcome] = field(default_factory=dict)
     observed: dict[Source, tuple[tuple[Observation, ...], PassRecord]] = field(default_factory=dict)
     scored: dict[Source, PassRecord] = field(default_factory=dict)
@@ -119,7 +122,8 @@ class Sweep:
     async def _launch(self, launch: Launch) -> None:
         if launch.role is Role.A and not self._needed(launch):
             return
-        outcome = await self._attempts(launch)
+        why = self.unstaged.get(launch.config.model)
+        outcome = await self._attempts(launch) if why is None else unstaged(launch, why)
         self.outcomes[launch.id] = outcome
         self.store.write_outcome(outcome)
         self.display.launch(launch.id, str(outcome.end), detail=outcome.message)
