@@ -236,6 +236,18 @@ def impossible(launch: Launch, why: str) -> LaunchOutcome:
     )
 
 
+def unstaged(launch: Launch, why: str) -> LaunchOutcome:
+    """The outcome of a launch whose model's prompts could not be tokenized: it is not started."""
+    return LaunchOutcome(
+        launch=launch.id,
+        fingerprint=launch.fingerprint,
+        end=LaunchEnd.UNBUILT,
+        message=f"its prompts could not be tokenized: {why}",
+        argv=launch.command.argv,
+        attempts=0,
+    )
+
+
 def broken(launch: Launch, error: Exception) -> LaunchOutcome:
     """The outcome of a launch under which our own code raised what it should not have."""
     words = str(error).strip() or type(error).__name__

@@ -234,7 +234,7 @@ class _Run:
         cache = cache_folder()
         try:
             with _interruptible():
-                workloads = stage(self.matrix, left, self.store, cache, self.display.progress)
+                staged = stage(self.matrix, left, self.store, cache, self.display.progress)
         except KeyboardInterrupt:
             self.display.note("interrupted before any launch; run again to resume")
             return
@@ -251,7 +251,8 @@ class _Run:
                 build_timeout=timeouts.build,
             ),
             judging=self.judging,
-            workloads=workloads,
+            workloads=staged.workloads,
+            unstaged=staged.missing,
         )
         asyncio.run(self._until_done(sweep))
 

@@ -30,6 +30,7 @@ from matrixrun.fanout.gang import (
     broken,
     impossible,
     lost,
+    unstaged,
     with_attempts,
 )
 from matrixrun.judge import JudgeSettings, judge_sweep
@@ -63,6 +64,7 @@ class Started:
 class Sweep:
     """All that the driver holds while launches run.
 
+    `unstaged` says why a model has no workload: its launches are concluded without being started.
     `observed` and `scored` say for each pass of a launch what was observed and where it lies.
     """
 
@@ -73,6 +75,7 @@ class Sweep:
     launching: LaunchSettings
     judging: JudgeSettings
     workloads: dict[str, Workload]
+    unstaged: dict[str, str] = field(default_factory=dict)
     outcomes: dict[str, LaunchOutcome] = field(default_factory=dict)
     observed: dict[Source, tuple[tuple[Observation, ...], PassRecord]] = field(default_factory=dict)
     scored: dict[Source, PassRecord] = field(default_factory=dict)
@@ -139,7 +142,8 @@ class Sweep:
         if launch.role is Role.A and not self._needed(launch):
             return
         began = time.monotonic()
-        outcome = await self._attempts(placement)
+        why = self.unstaged.get(launch.config.model)
+        outcome = await self._attempts(placement) if why is None else unstaged(launch, why)
         outcome = msgspec.structs.replace(outcome, seconds=round(time.monotonic() - began, 1))
         self.outcomes[launch.id] = outcome
         self.store.write_outcome(outcome)

@@ -101,6 +101,23 @@ def test_an_off_launch_that_dies_is_an_error_of_all_its_cells(run, tmp_path: Pat
     assert len(verdicts(store)) == 4
 
 
+def test_a_model_whose_prompts_could_not_be_tokenized_costs_its_own_cells_and_no_launch(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = driver.Sweep.__init__
+
+    def without(self, *args, **kwargs):
+        made(self, *args, **kwargs)
+        self.unstaged = {"dense": "no engine could be built"}
+
+    monkeypatch.setattr(driver.Sweep, "__init__", without)
+    store = new_store(tmp_path / "out")
+    assert run(store) == []
+    assert set(verdicts(store).values()) == {Verdict.ERROR}
+    assert len(verdicts(store)) == 4
+    assert "no engine could be built" in store.outcome(NGRAM).message
+
+
 def test_no_off_launch_is_started_for_pairs_that_cannot_be_judged(run, tmp_path: Path) -> None:
     store = new_store(tmp_path / "out")
     started = run(store, {NGRAM: [LaunchEnd.REFUSED], SUFFIX: [LaunchEnd.REFUSED]})
