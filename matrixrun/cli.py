@@ -119,9 +119,10 @@ def plan(
 ) -> None:
     """Show what `run` would do: cells, pairs, launches, and what the plan cannot see."""
     from matrixrun import plan as planning
+    from matrixrun.record import with_expectations
 
-    _, whole = planning.plan_file(file)
-    made = planning.select(whole, tuple(only or ()))
+    matrix, whole = planning.plan_file(file)
+    made = planning.select(with_expectations(matrix, whole), tuple(only or ()))
     if as_json:
         sys.stdout.write(json.dumps(planning.to_json(made), indent=2) + "\n")
     else:
@@ -205,7 +206,7 @@ def report(
     from matrixrun.record import Store, find_sweep
 
     store = Store.open(find_sweep(sweep, results_root))
-    typer.echo(signing.write_report(store, out))
+    typer.echo(signing.write_report(store, out, say=lambda line: typer.echo(line, err=True)))
     if junit is not None:
         typer.echo(signing.write_junit(store, junit))
     for folder in () if bundles is None else signing.write_bundles(store, bundles):

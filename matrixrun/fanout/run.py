@@ -31,6 +31,7 @@ from matrixrun.record import (
     choose,
     new_sweep,
     read_expectations,
+    with_expectations,
 )
 from matrixrun.record.cleanup import cache_folder
 from matrixrun.record.replay import judge_store
@@ -67,9 +68,12 @@ def run_matrix(file: Path, options: RunOptions, report: Report) -> RunEnd:
         UserError: the file, the options or the results folder are not usable.
         StoreError: the results folder cannot be written.
     """
-    matrix, whole = planning.plan_file(file)
+    matrix, planned = planning.plan_file(file)
+    whole = with_expectations(matrix, planned)
     plan = planning.select(whole, options.only)
     with choose(quiet=options.quiet) as display:
+        for note in whole.notes[len(planned.notes) :]:
+            display.note(note)
         if not plan.cells:
             display.note(f"{file}: nothing to run: no cell is left after exclude and constraints")
             return RunEnd(5)
