@@ -145,10 +145,11 @@ def plan(  # noqa: PLR0917 (typer passes by name)
 ) -> None:
     """Show what `run` would do: cells, pairs, launches, and what the plan cannot see."""
     from matrixrun import plan as planning
+    from matrixrun.record import with_expectations
     from matrixrun.record.costs import read_costs
 
     matrix, whole = planning.plan_file(file)
-    learned = planning.with_costs(whole, read_costs(costs or ()))
+    learned = planning.with_costs(with_expectations(matrix, whole), read_costs(costs or ()))
     made = planning.select(learned, tuple(only or ()))
     if simulate:
         there = planning.parse_nodes(nodes, matrix.resources.accelerator)
@@ -238,7 +239,7 @@ def report(
     from matrixrun.record import Store, find_sweep
 
     store = Store.open(find_sweep(sweep, results_root))
-    typer.echo(signing.write_report(store, out))
+    typer.echo(signing.write_report(store, out, say=lambda line: typer.echo(line, err=True)))
     if junit is not None:
         typer.echo(signing.write_junit(store, junit))
     for folder in () if bundles is None else signing.write_bundles(store, bundles):

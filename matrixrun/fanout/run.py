@@ -32,6 +32,7 @@ from matrixrun.record import (
     choose,
     new_sweep,
     read_expectations,
+    with_expectations,
 )
 from matrixrun.record.cleanup import cache_folder
 from matrixrun.record.costs import read_costs
@@ -73,9 +74,12 @@ def run_matrix(file: Path, options: RunOptions, report: Report) -> RunEnd:
         StoreError: the results folder cannot be written.
     """
     matrix, planned = planning.plan_file(file)
-    whole = planning.with_costs(planned, read_costs(options.costs))
+    learned = planning.with_costs(planned, read_costs(options.costs))
+    whole = with_expectations(matrix, learned)
     plan = planning.select(whole, options.only)
     with choose(quiet=options.quiet) as display:
+        for note in whole.notes[len(planned.notes) :]:
+            display.note(note)
         if not plan.cells:
             display.note(f"{file}: nothing to run: no cell is left after exclude and constraints")
             return RunEnd(5)

@@ -59,7 +59,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class CellDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that a cell's page shows beyond its row. `launches` maps roles to launch ids; `missing`
-    says why there are no observations to show."""
+    says why there are no observations to show, `damaged` that they could not be read."""
 
     findings: tuple[dict[str, Any], ...] = ()
     launches: dict[str, str] = {}
@@ -75,6 +75,7 @@ class CellDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     turns: tuple[Turn, ...] = ()
     speed: Speed = Speed()
     missing: str | None = None
+    damaged: bool = False
 
 
 def bare_detail(

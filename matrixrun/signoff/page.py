@@ -183,7 +183,8 @@ def _details(
         try:
             yield detail_of(reader.cell(evidence), result, settings, len(results))
         except StoreError as error:
-            yield bare_detail(result, evidence, str(error))
+            bare = bare_detail(result, evidence, str(error))
+            yield msgspec.structs.replace(bare, damaged=True)
 
 
 def _row(result: CellResult, axes: Sequence[Axis], detail: CellDetail) -> Row:

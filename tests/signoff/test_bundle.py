@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import msgspec
 import pytest
 from made_sweeps import FAULTY, HEALTHY, Made, make_cell, make_store
 
 from matrixrun.evidence.errors import UserError
-from matrixrun.signoff.bundle import write_bundles
+from matrixrun.signoff import build_page
+from matrixrun.signoff.bundle import implicated, write_bundles
 
 TRIGGER = 4  # the last prompt token of the request that fails
 
@@ -152,6 +154,21 @@ def test_what_the_engine_needs_on_its_path_goes_with_the_bundle(tmp_path: Path) 
 
     assert told.stdout.strip() == f"{folder / 'overlay'}:/mine"
     assert (folder / "overlay" / "torchvision" / "__init__.py").is_file()
+
+
+def test_a_fault_of_rates_is_shown_by_the_requests_that_part_the_most(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "sweep", [(make_cell(), FAULTY)])
+    (result,), (detail,) = store.results(), build_page(store).details
+    rates = tuple(
+        msgspec.structs.replace(one, numbers={"p_value": 1e-9}) for one in result.findings
+    )
+
+    named = implicated(result, detail)
+    unnamed = implicated(msgspec.structs.replace(result, findings=rates), detail)
+
+    assert set(unnamed.requests) == set(named.requests)
+    assert len(unnamed.requests) == 3
+    assert (named.ceiling, unnamed.ceiling) == (detail.ceiling, detail.floor)
 
 
 def test_a_sweep_without_a_fault_has_nothing_to_reproduce(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from made_sweeps import CRASHED, FAULTY, HEALTHY, make_cell, make_store
 from mlflow import MlflowClient
 
 from matrixrun.judge import Expectation, JudgeSettings
+from matrixrun.judge.witnesses.acceptance import POSITION
 from matrixrun.record import Tracking
 from matrixrun.record.artifacts import PLOT
 from matrixrun.signoff import build_page, write_plots
@@ -37,7 +38,7 @@ def test_every_cell_with_answers_gets_an_image_the_same_each_time(tmp_path: Path
 
 def test_a_fault_and_a_band_are_seen(tmp_path: Path) -> None:
     healthy, faulty = make_cell(batch_size=1), make_cell(batch_size=2)
-    band = Expectation(faulty.id, "acceptance/acceptance_at_position.0", 0.2, 0.3)
+    band = Expectation(cell=faulty.id, metric=f"{POSITION}0", low=0.2, high=0.3)
     settings = JudgeSettings(detect_rate=0.1, control="within-launch", expectations=(band,))
     store = make_store(
         tmp_path / "sweep", [(healthy, HEALTHY), (faulty, FAULTY)], settings=settings

@@ -165,6 +165,10 @@ def test_a_damaged_pass_costs_its_cell_the_evidence_and_the_report_nothing(tmp_p
 
     by_id = {row.id: detail for row, detail in zip(page.rows, page.details, strict=True)}
     assert "damaged or was changed" in (by_id[arms[0][0].id].missing or "")
+    said: list[str] = []
+    write_report(store, say=said.append)
+    assert [line.partition(":")[0] for line in said] == [f"no evidence for {arms[0][0].id}"]
+    assert "damaged or was changed" in said[0]
     assert by_id[arms[1][0].id].divergences
 
 

@@ -230,6 +230,25 @@ def test_a_known_fault_that_is_fixed_blocks_until_its_entry_is_removed(tmp_path:
     assert "remove" in found.reasons[0]
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "waive: [{cells: WRONG, until: 2026-12-31, reason: x}]",
+        "known_faults: [{cells: WRONG, reason: x, link: y, ends_in: '9'}]",
+    ],
+)
+def test_a_misspelt_cell_in_a_policy_is_told_with_the_nearest_one(
+    tmp_path: Path, entry: str
+) -> None:
+    wrong = SMALL.id.replace("ngram", "ngarm")
+    found = decided(tmp_path, [(SMALL, HEALTHY)], policy=entry.replace("WRONG", wrong))
+
+    assert any(
+        f"{wrong} matches no cell of this sweep; did you mean {SMALL.id}?" in note
+        for note in found.notes
+    )
+
+
 def test_another_fault_is_not_the_known_one(tmp_path: Path) -> None:
     found = decided(tmp_path, [(SMALL, HEALTHY), (LARGE, CRASHED)], policy=KNOWN)
 

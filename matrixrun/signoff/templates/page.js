@@ -26,13 +26,14 @@ function banner() {
     6: ["open", `? Not enough to say: ${unexpected("INCONCLUSIVE", "INACTIVE")} of ${plural(total, "cell")} undecided`],
     2: ["open", `? Incomplete: ${data.pending.length} of ${plural(total, "cell")} without a verdict`],
   }[code] || ["open", `? ${text}`];
+  const expected = data.rows.filter((row) => row.expected).length;
   const tally = VERDICTS.filter((v) => counts[v]).map((v) => {
     const button = badge(v, false, "button", { "aria-pressed": "true", "data-verdict": v, title: `${MEANING[v]}. Click to hide or show.` });
     button.querySelector(".word").textContent = `${counts[v]} ${v}`;
     return button;
   });
   return el("section", { id: "verdict", class: `banner ${kind}` }, el("p", { class: "answer", text: answer }),
-    el("p", { class: "soft", text: `${plural(total, "cell")}${data.pending.length ? `, ${data.pending.length} of them without a verdict` : ""}; exit code ${code}: ${text}` }),
+    el("p", { class: "soft", text: `${plural(total, "cell")}${data.pending.length ? `, ${data.pending.length} of them without a verdict` : ""}${expected ? `, ${expected} with the verdict that the matrix file expects (*)` : ""}; exit code ${code}: ${text}` }),
     el("div", { class: "tally", role: "group", "aria-label": "show and hide verdicts" }, tally));
 }
 
