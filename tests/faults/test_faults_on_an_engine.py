@@ -1,4 +1,4 @@
-"""A representative part of the bench on a real engine: an off launch and two on, one seed of each."""
+"""A part of the bench on a real engine: one off launch and two on launches, one seed of each."""
 
 from __future__ import annotations
 
