@@ -267,6 +267,15 @@ SPECIMENS = (
         "first-only", vocabulary=1024, harm=Harm.OTHER, held_out=True,
     ),
     _fault(
+        "leaked-drafts", "1 draft token of 20 is accepted whatever the target says",
+        "DeepSpec#31", "leaked-drafts", share=1 / 20, harm=Harm.OTHER, probe="sampling",
+        held_out=True,
+    ),
+    _fault(
+        "sticky-noise", "drafts are accepted by the same random numbers in every step",
+        NO_REPORT, "sticky-noise", harm=Harm.OTHER, probe="sampling", held_out=True,
+    ),
+    _fault(
         "stops-at-once", "one answer in 20 stops with its first token", "vllm#45060",
         "stops-at-once", share=1 / 20, harm=Harm.OTHER, held_out=True,
     ),

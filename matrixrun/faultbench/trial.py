@@ -27,6 +27,10 @@ from matrixrun.workloads import Workload
 from matrixrun.workloads.prompts import workload_of
 
 BLOCK = 32
+# A further probe sends several requests a prompt.
+PROBE_PROMPTS = 20
+# A fault in so many of the requests is shown by one block at a confidence of 0.99.
+DETECT_OF_ONE_BLOCK = 0.14
 # What a verdict says against a pair: a fault is caught by any of these, while something harmless
 # is accused by those that call it a fault. A pair without speculation is rightly INACTIVE.
 AGAINST = (Verdict.FAIL, Verdict.INACTIVE, Verdict.ERROR)
@@ -168,7 +172,8 @@ class Bench:
 
     def _probed(self, kind: str, name: str, seed: int) -> ProbeObserved:
         off = self._off_sides.setdefault((kind, seed), OffSide())
-        return observe(self.pair, kind, self._part(seed, 0), off, fingerprint([name, seed]))
+        workload = workload_of(self._part(seed, 0).prompts[:PROBE_PROMPTS])
+        return observe(self.pair, kind, workload, off, fingerprint([name, seed]))
 
     def _on_pass(self, specimen: Specimen, seed: int, block: int, base: Baseline) -> PassAnswer:
         role = Role.A if specimen.off_as_on else Role.ON
@@ -234,13 +239,19 @@ class Bench:
         """Judge as a sweep of one cell is, its wants answered by A."""
         scorer = self.pair.launch(Role.A).id
         for _ in range(CONFIRMATION_ROUNDS):
-            wants = judge_sweep([self.evidence(seen)], self.settings).wants
+            wants = judge_sweep([self.evidence(seen)], self._claim(seen)).wants
             for pass_ in probes.confirmation_passes(scorer, wants):
                 salt = fingerprint([pass_.salt, len(seen.confirmations), list(seen.prompts)[:1]])
                 seen.confirmations += self.pair.run(Role.A, _salted(pass_, salt)).scores
             if not wants:
                 break
-        return judge_sweep([self.evidence(seen)], self.settings, final=True).results[0]
+        return judge_sweep([self.evidence(seen)], self._claim(seen), final=True).results[0]
+
+    def _claim(self, seen: Seen) -> JudgeSettings:
+        """The settings; what a further probe shows is shown beside fewer prompts of equality's."""
+        if seen.probed is None:
+            return self.settings
+        return msgspec.structs.replace(self.settings, detect_rate=DETECT_OF_ONE_BLOCK)
 
     def evidence(self, seen: Seen, requests: int | None = None) -> CellObservations:
         """Return what was seen as the judge takes it: all, or the first so many requests, of a
@@ -282,7 +293,7 @@ class Bench:
         low, high = 0, len(seen.order)
         while told.caught and high - low > 1:
             middle = (low + high) // 2
-            again = judge_sweep([self.evidence(seen, middle)], self.settings, final=True)
+            again = judge_sweep([self.evidence(seen, middle)], self._claim(seen), final=True)
             caught = again.results[0].verdict is result.verdict
             low, high = (low, middle) if caught else (middle, high)
         tokens = sum(one.token_ids.size for one in seen.order[:high])

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import msgspec
 
 from matrixrun.evidence.verdicts import CellResult, Severity, Verdict
-from matrixrun.judge.witnesses import WITNESSES
+from matrixrun.judge.witnesses import PROBE_WITNESSES, WITNESSES
 from matrixrun.record.naming import params
 
 # Which check a finding belongs to, where its kind is not a witness's name.
@@ -28,6 +28,15 @@ CHECK_OF = {
     "logprob-contract": "drift",
     "inactive": "activity",
     "acceptance-invariance": "acceptance",
+    "acceptance-by-step": "acceptance",
+    "predicted-acceptance": "prediction",
+    "acceptance-by-position": "drafting",
+    "idle-drafter": "drafting",
+    "repeated-acceptance": "repeats",
+    "correlated-samples": "distribution",
+    "sample-similarity": "distribution",
+    "sample-logprob": "distribution",
+    "forbidden-token": "processing",
     "counters": "acceptance",
     "all-accepted": "coverage",
     "finish-reason": "answers",
@@ -39,6 +48,7 @@ CHECKS = (
     *(witness.name for witness in WITNESSES if witness.name not in FIGURES_ONLY),
     "verdict",
 )
+PROBE_CHECKS = frozenset(witness.name for witness in PROBE_WITNESSES)
 OPEN = (Verdict.INCONCLUSIVE, Verdict.INACTIVE)
 
 # Characters that XML 1.0 cannot hold, escaped or not; model output may contain them.
@@ -67,7 +77,9 @@ def cases(result: CellResult) -> list[Case]:
     for finding in result.findings:
         if finding.severity is Severity.FAULT:
             check = CHECK_OF.get(finding.kind, finding.kind)
-            found.setdefault(check if check in found else "answers", []).append(finding.text)
+            # A further probe's witness has a case where it found something.
+            known = check in found or check in PROBE_CHECKS
+            found.setdefault(check if known else "answers", []).append(finding.text)
     told = [_judged(check, texts) for check, texts in found.items()]
     if result.verdict in OPEN:
         told[-1] = Case(check="verdict", outcome="failure", type=result.verdict.value,

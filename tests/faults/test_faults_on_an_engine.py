@@ -1,4 +1,4 @@
-"""A representative part of the bench on a real engine: one pair of launches, one seed of each."""
+"""A part of the bench on a real engine: one off launch and two on launches, one seed of each."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ FAULTS = {
     "let-through-50": "unexplained-token",
     "drift-large": "drift",
     "drafts-shifted": "inactive",
+    "first-only": "acceptance-by-position",
+    "ngram-off-in-a-third": "predicted-acceptance",
+    "unreduced-residual": "distribution",
     "warm-drafts-wrong": "repeated-acceptance",
     "stop-ignored": "past-the-end",
     "kept-rejected": "unexplained-token",
     "stale-row": "unexplained-token",
 }
-HARMLESS = ("healthy", "noise-0.01")
+HARMLESS = ("healthy", "noise-0.01", "healthy-samples")
 
 
 @pytest.fixture(scope="module")

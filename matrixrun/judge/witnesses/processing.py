@@ -94,7 +94,7 @@ def _valued(
     scores = {one.request: one for one in examination.observed.scores.get(arm, ())}
     found = {}
     for answer in examination.observed.answers(arm):
-        score, prompt = scores.get(answer.request), examination.prompts.get(answer.prompt)
+        score, prompt = scores.get(answer.request), _prompt(examination, answer)
         mine = answer.request.startswith(f"{PROBE}.{processor}.")
         if not mine or prompt is None or answer.error is not None:
             continue
@@ -110,6 +110,12 @@ def _valued(
             forbidden=violations(processor, prompt, tokens),
         )
     return found
+
+
+def _prompt(examination: ProbeExamination, answer: Observation) -> tuple[int, ...] | None:
+    if answer.sent.size:
+        return tuple(answer.sent.tolist())
+    return examination.prompts.get(answer.prompt)
 
 
 def _not_judged(examination: ProbeExamination, processor: Processor) -> Testimony:

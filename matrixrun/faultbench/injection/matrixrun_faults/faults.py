@@ -36,6 +36,8 @@ FAULTS: dict[str, type[Fault]] = {
     "unreduced-residual": sampling.UnreducedResidual,
     "greedy-residual": sampling.GreedyResidual,
     "eager-acceptance": sampling.EagerAcceptance,
+    "leaked-drafts": sampling.LeakedDrafts,
+    "sticky-noise": sampling.StickyNoise,
     "shared-noise": sampling.SharedNoise,
     "draftless-history": processing.DraftlessHistory,
     "min-tokens-ignored": processing.MinTokensIgnored,

@@ -25,6 +25,8 @@ def wrap_all(path: str) -> None:
     control, step = Control(path), Step()
     _wrap_runner(control, step)
     _wrap_sampler(control, step)
+    _wrap_randomness(control, step)
+    _wrap_processors(control, step)
     _wrap_tables(control, step)
     _wrap_scheduler(control)
     logging.getLogger("vllm").info("matrixrun_faults: installed, control %s", path)
@@ -110,26 +112,19 @@ def _wrap_sampler(control: Control, step: Step) -> None:
         control.report()
         return emitted
 
+    _wrap(rejection_sampler.RejectionSampler, "forward", forward)
+    _wrap(rejection_sampler, "rejection_sample", sample)
+
+
+def _wrap_randomness(control: Control, step: Step) -> None:
+    from vllm.v1.sample import rejection_sampler
+
     def uniforms(original: Any, count: int, counts: list[int], *args: Any) -> Any:
         return control.fault.uniforms(step, counts, original(count, counts, *args))
 
     def recover(original: Any, *args: Any, **kwargs: Any) -> Any:
         counts, drafts, law = args[1], args[3], args[5]
         return control.fault.recovered(step, counts, drafts, law, original(*args, **kwargs))
-
-    combine = rejection_sampler.RejectionSampler._combine_outputs_with_spec_tokens
-
-    def histories(committed: Any, drafts: Any = None) -> Any:
-        made = combine(committed, drafts)
-        return made if drafts is None else control.fault.histories(step, committed, drafts, made)
-
-    def mask(original: Any, processor: Any, logits: Any, counts: Any) -> Any:
-        before = logits.clone()
-        return control.fault.least_tokens(step, before, original(processor, logits, counts))
-
-    sampler_class = rejection_sampler.RejectionSampler
-    sampler_class._combine_outputs_with_spec_tokens = staticmethod(histories)
-    _wrap(rejection_sampler.MinTokensLogitsProcessor, "apply_with_spec_decode", mask)
 
     def expand(original: Any, given: Any, ends: Any, count: int, **replaced: Any) -> Any:
         own = original(given, ends, count, **replaced)
@@ -142,8 +137,24 @@ def _wrap_sampler(control: Control, step: Step) -> None:
     _wrap(rejection_sampler, "expand_batch_to_tokens", expand)
     _wrap(rejection_sampler, "generate_uniform_probs", uniforms)
     _wrap(rejection_sampler, "sample_recovered_tokens", recover)
-    _wrap(rejection_sampler.RejectionSampler, "forward", forward)
-    _wrap(rejection_sampler, "rejection_sample", sample)
+
+
+def _wrap_processors(control: Control, step: Step) -> None:
+    from vllm.v1.sample import rejection_sampler
+
+    sampler = rejection_sampler.RejectionSampler
+    combine = sampler._combine_outputs_with_spec_tokens
+
+    def histories(committed: Any, drafts: Any = None) -> Any:
+        made = combine(committed, drafts)
+        return made if drafts is None else control.fault.histories(step, committed, drafts, made)
+
+    def mask(original: Any, processor: Any, logits: Any, counts: Any) -> Any:
+        before = logits.clone()
+        return control.fault.least_tokens(step, before, original(processor, logits, counts))
+
+    sampler._combine_outputs_with_spec_tokens = staticmethod(histories)
+    _wrap(rejection_sampler.MinTokensLogitsProcessor, "apply_with_spec_decode", mask)
 
 
 def _rows(counts: list[int], drafts: list[int], logits: Any, bonus: list[int]) -> list[Row]:

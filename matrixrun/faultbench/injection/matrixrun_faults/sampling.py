@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from .base import Fault
@@ -58,6 +60,30 @@ class EagerAcceptance(Fault):
     def uniforms(self, step: Step, counts: list[int], uniforms: torch.Tensor) -> torch.Tensor:
         self.struck += uniforms.numel()
         return uniforms * self.parameters["factor"]
+
+
+class LeakedDrafts(Fault):
+    """A share of draft tokens is accepted whatever the target says."""
+
+    def uniforms(self, step: Step, counts: list[int], uniforms: torch.Tensor) -> torch.Tensor:
+        leaked = torch.rand(uniforms.shape) < self.parameters["share"]
+        self.struck += int(leaked.sum())
+        return torch.where(leaked, torch.zeros_like(uniforms), uniforms)
+
+
+class StickyNoise(Fault):
+    """The random numbers that drafts are accepted by are the first step's, over and over."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._first: torch.Tensor | None = None
+
+    def uniforms(self, step: Step, counts: list[int], uniforms: torch.Tensor) -> torch.Tensor:
+        if self._first is None or self._first.numel() < uniforms.numel():
+            self._first = uniforms.clone()
+            return uniforms
+        self.struck += uniforms.numel()
+        return self._first[: uniforms.numel()].clone()
 
 
 class SharedNoise(Fault):
