@@ -23,7 +23,10 @@ PROBES = ("equality", "acceptance", "conversation", "rollback", "pressure")
 def store(tmp_path_factory: pytest.TempPathFactory):
     """The results of a sweep of doubles with every state probe."""
     folder: Path = tmp_path_factory.mktemp("state")
-    made = matrix().model_copy(update={"probes": PROBES})
+    small = matrix()
+    speculation = {"method": "ngram", "num_speculative_tokens": 2}
+    grid = {**small.grid, "batch_size": 4, "speculation": speculation}
+    made = small.model_copy(update={"probes": PROBES, "grid": grid})
     planned = build(made, expand(made, file="double.yaml"))
     kept = new_store(folder / "out")
     with pytest.MonkeyPatch.context() as patch:
