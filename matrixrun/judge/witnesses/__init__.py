@@ -9,6 +9,7 @@ unexplained   emitted tokens that no off evaluation accounts for
 equality      exact match, first forks and their gaps
 regret        what all emitted tokens cost the target, against the control
 degeneration  loops, against the control
+known_answers what both arms say where the right answer is known
 drift         logprobs of the same tokens, against the control
 activity      whether the on arm speculated
 acceptance    what the target takes of the drafts
@@ -42,6 +43,7 @@ from matrixrun.judge.witnesses.checkpoints import examine_checkpoints
 from matrixrun.judge.witnesses.coverage import examine_coverage
 from matrixrun.judge.witnesses.equality import examine_equality
 from matrixrun.judge.witnesses.hardware import examine_hardware
+from matrixrun.judge.witnesses.known_answers import examine_known_answers
 from matrixrun.judge.witnesses.outcomes import examine_outcomes
 from matrixrun.judge.witnesses.performance import examine_performance
 from matrixrun.judge.witnesses.power import examine_power
@@ -98,6 +100,7 @@ WITNESSES = (
         degeneration.RATE_TESTS,
         everywhere=True,
     ),
+    Witness("known_answers", examine_known_answers),
     Witness("drift", drift.examine_drift, drift.RATE_TESTS),
     Witness("activity", examine_activity),
     Witness("acceptance", examine_acceptance),
