@@ -15,6 +15,7 @@ from matrixrun.judge import settings_for
 from matrixrun.matrix import expand
 from matrixrun.plan import build
 from matrixrun.record.replay import Reader, judge_store
+from matrixrun.signoff.detail import detail_of
 
 PROBES = ("equality", "acceptance", "conversation", "rollback", "pressure")
 
@@ -66,3 +67,14 @@ def test_answers_alike_are_no_fault_and_what_never_happened_is_told(store) -> No
         assert "conversation: no turn followed another" in result.reason
         assert "a request dropped in flight" in result.reason
         assert result.metrics["pressure.same/exact_match"] == 1.0
+
+
+def test_the_report_shows_conversations_turn_by_turn(store) -> None:
+    settings = settings_for(matrix())
+    results = {result.cell.id: result for result in judge_store(store, settings)}
+    for evidence in store.evidences():
+        cell = Reader(store).cell(evidence)
+        detail = detail_of(cell, results[evidence.cell.id], settings, 1)
+        assert [turn.turn for turn in detail.turns] == [1, 2, 3, 4]
+        assert {turn.requests for turn in detail.turns} == {6}
+        assert detail.coverage["pressure.border_prompts"] > 0
