@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from matrixrun.workloads import Workload
 
 # Tokens that are frequent in the texts, so that answers are likely to reach one.
-STOP_TOKENS = 3
+STOP_TOKENS = 5
 
 
 class Texts:

@@ -173,7 +173,9 @@ class Store:
         """
         prompts = workload.prompts
         if not self.info.store_text:
-            prompts = tuple(msgspec.structs.replace(prompt, text=None) for prompt in prompts)
+            prompts = tuple(
+                msgspec.structs.replace(prompt, text=None, answer=None) for prompt in prompts
+            )
         head = msgspec.json.encode({"target": target, "sha256": workload.sha256})[:-1]
         lines = b",\n  ".join(msgspec.json.encode(prompt) for prompt in prompts)
         write_bytes(self._workload_path(target), head + b',\n "prompts": [\n  ' + lines + b"]}\n")

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from matrixrun.evidence.errors import UserError
 from matrixrun.matrix.schema import WorkloadSpec
-from matrixrun.workloads import own, turns
+from matrixrun.workloads import known, own, turns
 from matrixrun.workloads.draws import between, generator
 from matrixrun.workloads.prompts import Prompt, Workload, workload_of
-from matrixrun.workloads.registry import CONVERSATIONS, WRITERS, check_categories
+from matrixrun.workloads.registry import CONVERSATIONS, KNOWN, WRITERS, check_categories
 from matrixrun.workloads.tokenizer import Tokenizer
 
 # Tries for a prompt of the right length that is not there already.
@@ -80,13 +80,15 @@ class _Maker:
             length = between(generator(*key, "length"), self.low, self.high)
             make = _chat if self.chat else _plain
             token_ids, text = make(self.tokenizer, key, length)
-            if self._usable(token_ids):
+            answer = known.answer_of(text) if category in KNOWN else None
+            if self._usable(token_ids) and (answer is not None or category not in KNOWN):
                 self.prompts[token_ids] = Prompt(
                     id=f"{category}-{number:04d}",
                     category=category,
                     token_ids=token_ids,
                     text=text,
                     follow_ups=self._follow_ups(key),
+                    answer=answer,
                 )
                 return
         template = " through the chat template" if self.chat else ""

@@ -12,7 +12,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `token_ids` is what is sent; `text` is for people, and None where only ids were given.
     `follow_ups` are the further turns of a conversation that the prompt opens: what stands between
-    an answer and the next one, as token ids.
+    an answer and the next one, as token ids. `answer` is a text that must stand in a right answer.
     """
 
     id: str
@@ -20,6 +20,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     token_ids: tuple[int, ...]
     text: str | None = None
     follow_ups: tuple[tuple[int, ...], ...] = ()
+    answer: str | None = None
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):

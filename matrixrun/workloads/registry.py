@@ -8,7 +8,7 @@ from random import Random
 from typing import Protocol
 
 from matrixrun.evidence.errors import UserError
-from matrixrun.workloads import decided, editing, natural, turns
+from matrixrun.workloads import decided, editing, known, natural, turns
 
 
 class Writer(Protocol):
@@ -23,7 +23,11 @@ WRITERS: dict[str, Writer] = {
     "chat": turns.write,
     "edits": editing.write_edits,
     "code": editing.write_code,
+    "known": known.write,
 }
+KNOWN = frozenset({"known"})
+"""Workloads whose prompts have known answers."""
+
 CONVERSATIONS = frozenset({"chat"})
 """Workloads whose prompts open a conversation."""
 

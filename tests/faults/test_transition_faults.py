@@ -1,5 +1,5 @@
 """Faults that only the state probes meet, in a real engine: one matrix, a fault for each engine of
-it, all against the same off launch."""
+it, all against the same off launch. Six launches: `pytest -m long tests/faults`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matrixrun.faultbench.catalogue import TRANSITIONS
 from matrixrun.faultbench.control import Switch
 from matrixrun.record import Store
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.long]
 
 STATE = Path(__file__).parents[2] / "matrices" / "state.yaml"
 # What each is caught by, of the findings of its cell.

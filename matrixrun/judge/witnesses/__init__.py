@@ -11,6 +11,7 @@ equality      exact match, first forks and their gaps
 regret        what all emitted tokens cost the target, against the control
 hazard        whether what lies beyond the floor stands behind rejections, as a cause
 degeneration  loops, against the control
+known_answers what both arms say where the right answer is known
 drift         logprobs of the same tokens, against the control
 activity      whether the on arm speculated
 acceptance    what the target takes of the drafts
@@ -59,6 +60,7 @@ from matrixrun.judge.witnesses.drafting import examine_drafting
 from matrixrun.judge.witnesses.equality import examine_equality
 from matrixrun.judge.witnesses.hardware import examine_hardware
 from matrixrun.judge.witnesses.hazard import examine_hazard
+from matrixrun.judge.witnesses.known_answers import examine_known_answers
 from matrixrun.judge.witnesses.outcomes import examine_outcomes
 from matrixrun.judge.witnesses.performance import examine_performance
 from matrixrun.judge.witnesses.power import examine_power
@@ -119,6 +121,7 @@ WITNESSES = (
         degeneration.RATE_TESTS,
         everywhere=True,
     ),
+    Witness("known_answers", examine_known_answers),
     Witness("drift", drift.examine_drift, drift.RATE_TESTS),
     Witness("activity", examine_activity),
     Witness("acceptance", examine_acceptance),
