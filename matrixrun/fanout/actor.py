@@ -118,10 +118,16 @@ class LaunchBody:
         except EngineHung as error:
             self._fail(LaunchEnd.HUNG, error, error.log_tail)
         except EngineDied as error:
-            self._fail(LaunchEnd.DIED, error, error.log_tail)
+            self._fail(self._death(), error, error.log_tail)
         except MatrixrunError as error:
             self._fail(LaunchEnd.UNBUILT, error, "")
         return self._outcome
+
+    def _death(self) -> LaunchEnd:
+        """An engine that was killed from outside says nothing about itself: it was lost, as its
+        node might have been."""
+        killed = self._server is not None and self._server.killed()
+        return LaunchEnd.LOST if killed else LaunchEnd.DIED
 
     def _start(self, rendezvous: Rendezvous | None) -> None:
         self._server = self._prepare(engines.Server, self._launch.command, rendezvous, rank=0)
@@ -233,7 +239,7 @@ class LaunchBody:
             self._server.check()
             return answer
         except EngineDied as error:
-            self._fail(LaunchEnd.DIED, error, error.log_tail)
+            self._fail(self._death(), error, error.log_tail)
         except EngineHung as error:
             self._fail(LaunchEnd.HUNG, error, error.log_tail)
         return self._outcome

@@ -73,6 +73,8 @@ def run_matrix(file: Path, options: RunOptions, report: Report) -> int:
             return 5
         store = open_store(file, matrix, options.results)
         with store.writing():
+            for trouble in store.set_damaged_aside():
+                display.note(f"{trouble}; its cell is run again, what was there is in damaged/")
             check_resumable(store, whole)
             store.write_plan(planning.to_json(planned))  # later sweeps learn from plain estimates
             run = _Run(matrix, plan, store, display=display, options=options, report=report)
