@@ -72,16 +72,15 @@ class Chaos:
                 restarts += 1
                 assert restarts < RESTARTS, self.grounds.outputs[-1].read_text()[-3000:]
                 self.grounds.start_driver(self.results)
-            if left and time.monotonic() > next_at:
-                left -= self._strike()
-                next_at = self._soon()
+            if left and time.monotonic() > next_at and self._strike():
+                left, next_at = left - 1, self._soon()
             time.sleep(0.2)
 
     def _soon(self) -> float:
         return time.monotonic() + self.chance.uniform(*PAUSE)
 
-    def _strike(self) -> int:
-        """One fault of the next kind that finds a victim; every kind has its turn."""
+    def _strike(self) -> bool:
+        """One fault of the first kind that finds a victim; every kind has its turn."""
         if not self._waiting:
             self._waiting = self.chance.sample(sorted(self.kinds), len(self.kinds))
         for kind in list(self._waiting):
@@ -90,8 +89,8 @@ class Chaos:
                     self._waiting.remove(kind)
                     self.hit.append(kind)
                     print(f"{time.strftime('%H:%M:%S')} hit: {kind}", flush=True)
-                    return 1
-        return 0
+                    return True
+        return False
 
     # -- faults; each says whether it found a victim ---------------------------------------------
 
