@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import secrets
+import signal
 import socket
 import time
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from matrixrun.evidence.errors import EngineDied, EngineHung, EngineRefused
 from matrixrun.evidence.launches import Command
 
 POLL_SECONDS = 0.25
+KILLED_SECONDS = 3.0  # a client may notice before the guard has written it down
 HEALTH_TIMEOUT = 5.0
 TAIL_LINES = 60
 TAIL_BYTES = 256 * 1024
@@ -120,6 +122,12 @@ class Server:
         """Raise EngineDied with the end of the log unless the engine's process still runs."""
         if not self.alive:
             raise self._death("while serving")
+
+    def killed(self) -> bool:
+        """Whether the engine was ended by SIGKILL: by the kernel for want of memory, by a person or
+        by a node that was shutting down, but not by itself and not by us."""
+        held = self._held
+        return held is not None and held.wait(KILLED_SECONDS) == -signal.SIGKILL
 
     def stop(self) -> None:
         """End the engine and everything it started; a second call does nothing."""

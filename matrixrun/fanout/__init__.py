@@ -3,6 +3,7 @@
 run        run_matrix: a matrix file to verdicts;  run_further: a few cells more
 staging    prompts, tokenized once a target
 sweep      Sweep: the driver's loop; scoring, confirmation, evidence
+staleness  which cells of a results folder no longer hold, and why
 refusals   cells that are refused before any launch
 gang       RunningLaunch: placement group and actor
 followers  its process groups on further nodes

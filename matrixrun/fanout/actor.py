@@ -125,10 +125,17 @@ class LaunchBody:
         except EngineHung as error:
             self._fail(LaunchEnd.HUNG, error, error.log_tail)
         except EngineDied as error:
-            self._fail(LaunchEnd.DIED, error, error.log_tail)
+            self._fail(self._death(), error, error.log_tail)
         except MatrixrunError as error:
             self._fail(LaunchEnd.UNBUILT, error, "")
         return self._outcome
+
+    def _death(self) -> LaunchEnd:
+        """An engine that was killed from outside says nothing about itself: it was lost, as its
+        node might have been."""
+        server = self._server
+        killed = isinstance(server, engines.Server) and server.killed()
+        return LaunchEnd.LOST if killed else LaunchEnd.DIED
 
     def _attach(self, endpoint: Endpoint) -> None:
         """Nothing is built or started, and what this node is says nothing about the endpoint."""
@@ -269,7 +276,7 @@ class LaunchBody:
                 return answer
             return _masked(answer, self._server.secrets)
         except EngineDied as error:
-            self._fail(LaunchEnd.DIED, error, error.log_tail)
+            self._fail(self._death(), error, error.log_tail)
         except EngineHung as error:
             self._fail(LaunchEnd.HUNG, error, error.log_tail)
         return self._outcome

@@ -13,12 +13,13 @@ import msgspec
 
 from matrixrun import plan as planning
 from matrixrun.evidence.cells import Cell
-from matrixrun.evidence.errors import TrackingError, UserError
+from matrixrun.evidence.errors import TrackingError
 from matrixrun.evidence.verdicts import CellEvidence
 from matrixrun.fanout import cluster
 from matrixrun.fanout.actor import LaunchSettings
 from matrixrun.fanout.refusals import refused_evidence
 from matrixrun.fanout.staging import stage
+from matrixrun.fanout.staleness import require_same_cells, require_same_matrix
 from matrixrun.fanout.sweep import Sweep
 from matrixrun.judge import exit_code, settings_for
 from matrixrun.matrix import Expansion, Matrix
@@ -83,9 +84,11 @@ def run_matrix(file: Path, options: RunOptions, report: Report) -> RunEnd:
         if not plan.cells:
             display.note(f"{file}: nothing to run: no cell is left after exclude and constraints")
             return RunEnd(5)
-        store = open_store(file, matrix, options.results)
+        store = open_store(file, matrix, whole, options.results)
         with store.writing():
-            check_resumable(store, whole)
+            for trouble in store.set_damaged_aside():
+                display.note(f"{trouble}; its cell is run again, what was there is in damaged/")
+            require_same_cells(store, whole)
             store.write_plan(planning.to_json(planned))  # later sweeps learn from plain estimates
             run = _Run(matrix, plan, store, display=display, options=options, report=report)
             return RunEnd(run.run(), store)
@@ -110,16 +113,16 @@ def run_further(
     whole = planning.build(matrix, Expansion(cells=tuple(cells.values()), excluded=()))
     plan = planning.select(whole, [cell.id for cell in further])
     with choose(quiet=options.quiet) as display:
-        store = open_store(file, matrix, options.results)
+        store = open_store(file, matrix, whole, options.results)
         with store.writing():
-            check_resumable(store, plan)
+            require_same_cells(store, plan)
             store.write_plan(planning.to_json(plan))
             run = _Run(matrix, plan, store, display=display, options=options, report=report)
             run.run()
     return store
 
 
-def open_store(file: Path, matrix: Matrix, results: Path | None) -> Store:
+def open_store(file: Path, matrix: Matrix, plan: Plan, results: Path | None) -> Store:
     """A new results folder for the matrix, or the one that is to be resumed.
 
     Raises:
@@ -129,35 +132,13 @@ def open_store(file: Path, matrix: Matrix, results: Path | None) -> Store:
     info = new_sweep(matrix.name, text, matrix_file=file.name, store_text=matrix.store_text)
     if results is not None and (results / "sweep.json").exists():
         store = Store.open(results)
-        if store.info.matrix_sha256 != info.matrix_sha256:
-            raise UserError(
-                f"{results} holds a sweep of another matrix file than {file} as it is now",
-                remedy="choose another --results, or restore the file from its matrix.yaml",
-            )
+        require_same_matrix(store, file, text, plan, info.matrix_sha256)
         return store
     if results is not None:
         info = msgspec.structs.replace(info, id=results.resolve().name)
     store = Store.create(results or Path("results") / info.id, info)
     store.write_matrix(text)
     return store
-
-
-def check_resumable(store: Store, plan: Plan) -> None:
-    """Refuse to go on with a sweep whose cells mean something else now.
-
-    The matrix file is the same then, but a prompts file, an overlay or the program has changed.
-
-    Raises:
-        UserError: names a cell that the folder holds under other settings.
-    """
-    now = {cell.id: cell.fingerprint for cell in plan.cells}
-    for cell in (*store.cells(), *(evidence.cell for evidence in store.evidences())):
-        if now.get(cell.id, cell.fingerprint) != cell.fingerprint:
-            raise UserError(
-                f"{store.root}: {cell.id} was begun with other settings than it has now: its"
-                " prompts, an overlay folder, an engine's recipe or matrixrun itself has changed",
-                remedy="choose another --results",
-            )
 
 
 @contextmanager

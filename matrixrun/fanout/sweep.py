@@ -41,7 +41,7 @@ from matrixrun.record import Display, Store
 from matrixrun.record.replay import Reader
 from matrixrun.workloads import Workload
 
-ATTEMPTS = 2
+ATTEMPTS = 4
 POLL_SECONDS = 1.0
 CONFIRMATION_ROUNDS = 3
 SERVING = ("ready", "serving", "stopped")
@@ -203,6 +203,8 @@ class Sweep:
             await self._serve(running)
         outcome, log = await running.finish()
         self.store.write_log(launch.id, log)
+        if outcome.end is LaunchEnd.LOST:
+            raise LostError(f"killed from outside: {outcome.message}")
         return outcome
 
     async def _serve(self, running: RunningLaunch) -> None:

@@ -7,8 +7,7 @@ from probe_sweeps import matrix, plan, workload
 
 from matrixrun import probes
 from matrixrun.evidence.launches import Role
-from matrixrun.plan import next_launches, render_text, select
-from matrixrun.plan.types import Capacity
+from matrixrun.plan import Node, Queue, render_text, select
 
 PROBE = probes.get("rollback")
 SECTIONS = {
@@ -62,8 +61,8 @@ def test_the_off_launch_waits_for_it_and_a_part_of_a_plan_keeps_it():
     part = select(made, [made.cells[0].id])
     assert {one.role for one in part.launches} == {Role.ON, Role.A, Role.FORCED}
     pending = [one for one in part.launches if one.role is not Role.ON]
-    ready = next_launches(pending, [], Capacity(cpus=8.0))
-    assert [one.role for one in ready] == [Role.FORCED]
+    ready = Queue(pending).next([Node("n", 8.0, 0, None)], [])
+    assert [one.launch.role for one in ready] == [Role.FORCED]
 
 
 def test_the_continuation_is_learned_before_it_is_drafted():
