@@ -220,6 +220,7 @@ def test_sglangs_package_alone_does_not_run_on_cpu() -> None:
 # Logs of SGLang 0.5.23 with the stand-in kernels, cut to the tracebacks.
 REFUSED = {
     "sglang-refused-unknown-flag": "unrecognized arguments: --no-such-flag",
+    "sglang-refused-unknown-algorithm": "Unknown speculative algorithm name: TELEPATHY",
     "sglang-refused-dflash-on-cpu": "DFLASH speculative decoding is not supported by",
     "sglang-refused-deterministic-on-cpu": "supported for deterministic inference",
 }
@@ -228,6 +229,12 @@ REFUSED = {
 @pytest.mark.parametrize(("name", "words"), REFUSED.items())
 def test_a_refusal_is_recognised_in_sglangs_own_words(name: str, words: str) -> None:
     assert words in str(SGLANG.recognise_refusal((LOGS / f"{name}.log").read_text()))
+
+
+def test_a_checkpoint_that_is_not_there_is_no_refusal() -> None:
+    log = (LOGS / "sglang-died-no-checkpoint.log").read_text()
+    assert "OSError: Repo id must be" in log
+    assert SGLANG.recognise_refusal(log) is None
 
 
 SCHEDULER = """\
