@@ -224,3 +224,67 @@ def test_a_further_node_is_started_alike_but_for_its_rank() -> None:
     assert "--nnodes 2 --node-rank 0 --dist-init-addr $HEAD:$HEAD_PORT" in text
     assert " ".join(follower.argv) == text.replace("--node-rank 0", "--node-rank $NODE_RANK")
     assert follower.env == head.env
+
+
+# Logs of SGLang 0.5.23 with the stand-in kernels, cut to the tracebacks.
+REFUSED = {
+    "sglang-refused-unknown-flag": "unrecognized arguments: --no-such-flag",
+    "sglang-refused-unknown-algorithm": "Unknown speculative algorithm name: TELEPATHY",
+    "sglang-refused-dflash-on-cpu": "DFLASH speculative decoding is not supported by",
+    "sglang-refused-deterministic-on-cpu": "supported for deterministic inference",
+}
+
+
+@pytest.mark.parametrize(("name", "words"), REFUSED.items())
+def test_a_refusal_is_recognised_in_sglangs_own_words(name: str, words: str) -> None:
+    assert words in str(SGLANG.recognise_refusal((LOGS / f"{name}.log").read_text()))
+
+
+def test_a_checkpoint_that_is_not_there_is_no_refusal() -> None:
+    log = (LOGS / "sglang-died-no-checkpoint.log").read_text()
+    assert "OSError: Repo id must be" in log
+    assert SGLANG.recognise_refusal(log) is None
+
+
+SCHEDULER = """\
+[2026-11-29 22:00:00] Scheduler hit an exception: Traceback (most recent call last):
+  File "/env/site-packages/sglang/srt/managers/scheduler.py", line 1, in run_scheduler_process
+    scheduler.run_event_loop()
+[2026-11-29 22:00:00] INFO: something else was logged meanwhile
+  File "/env/site-packages/sglang/srt/{file}", line 2, in f
+    {source}
+{error}
+
+[2026-11-29 22:00:01] Received sigquit from a child process. It usually means the child failed.
+Traceback (most recent call last):
+  File "/env/site-packages/sglang/srt/managers/tokenizer_manager.py", line 3, in g
+    raise ValueError("passed on")
+ValueError: passed on
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "error", "words"),
+    [
+        ("arg_groups/x.py", "raise ValueError(", "ValueError: page size must be 1", "page size"),
+        ("x.py", "raise NotImplementedError(", "NotImplementedError: no topk here", "no topk"),
+        # A crash: it merely happened.
+        ("layers/x.py", "q.shape", "AttributeError: 'NoneType' object has no 'shape'", None),
+        ("layers/x.py", "int(x)", "ValueError: invalid literal for int()", None),
+        # Out of memory, and checkpoints that cannot be read, are nobody's refusal.
+        ("x.py", "raise ValueError(", "ValueError: Not enough memory. Try --mem-fraction", None),
+        ("model_loader/x.py", "raise ValueError(", "ValueError: no weights found", None),
+        ("x.py", "raise RuntimeError(", "RuntimeError: kernel image is invalid", None),
+    ],
+)
+def test_a_schedulers_exception_is_a_refusal_only_where_it_was_raised_on_purpose(
+    file: str, source: str, error: str, words: str | None
+) -> None:
+    said = SGLANG.recognise_refusal(SCHEDULER.format(file=file, source=source, error=error))
+    assert (said is None) if words is None else (words in str(said))
+
+
+def test_an_older_sglang_that_does_not_know_how_we_observe_has_refused_nothing() -> None:
+    log = "sglang serve: error: unrecognized arguments: --incremental-streaming-output"
+    assert SGLANG.recognise_refusal(log) is None
+    assert SGLANG.recognise_refusal(log + " --made-up") is not None

@@ -15,7 +15,7 @@ _THRESHOLDS = ("speculative-accept-threshold-single", "speculative-accept-thresh
 _SIMULATED = "SGLANG_SIMULATE_ACC_LEN"
 
 _LOGGED = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\]")
-_USAGE = re.compile(r"^\S*(?:launch_server|sglang|serve|-c)\S*: error: (?P<words>.+)$")
+_USAGE = re.compile(r"^(?:sglang serve|\S*launch_server\S*): error: (?P<words>.+)$")
 _TYPES = frozenset({"ValueError", "NotImplementedError", "ImportError"})
 _LOADING = re.compile(r"/model_loader/|/models/|/weight_utils\.py$|/hf_transformers_utils\.py$")
 _NO_REFUSAL = re.compile(
