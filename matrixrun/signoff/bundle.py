@@ -159,6 +159,8 @@ def _copy_overlay(launch: PlannedLaunch, folder: Path) -> None:
 
 def _script(launch: PlannedLaunch, port: int) -> str:
     """A launch as a shell script; what it cannot know is a variable at its top."""
+    if launch.argv[:1] == ("attach",):
+        return f"#!/bin/bash\n# attached, so there is nothing to start: {launch.argv[1]}\n"
     values = {
         "PYTHON": "python",
         "HOST": "127.0.0.1",

@@ -73,6 +73,7 @@ class _Weighing:
         self.reasons: list[str] = []
         self.accepted: list[str] = []
         self.notes: list[str] = []
+        self._replaced = tuple(f"{engine}." for engine in renamed)
         self._needed: set[int] = set()
         self._results = {r.cell.id: r for r in new.results if r.cell.id in self.judged}
         self._decided = [result.cell for result in self._results.values()]
@@ -91,7 +92,12 @@ class _Weighing:
         self._waivers()
 
     def _engines(self) -> None:
-        before = sorted({cell.engine for cell in self.old.cells.values() if cell.engine})
+        replaced = {  # of a sweep that holds both versions, the one that is to be replaced
+            cell.engine
+            for name, cell in self.old.cells.items()
+            if not self._replaced or name.startswith(self._replaced)
+        }
+        before = sorted(replaced - {""})
         after = sorted({self.new.cells[name].engine for name in self.judged} - {""})
         if before != after:
             self.notes.append(f"engine: {', '.join(before)} -> {', '.join(after)}")

@@ -67,4 +67,5 @@ def test_the_new_version_is_signed_against_the_old_one_of_the_same_sweep(sweep: 
         "signoff", "out", "--against", "out", "--upgrade", "vllm-old=vllm-new", cwd=sweep
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "SIGNED" in done.stdout
+    assert done.stdout.startswith("SIGNED")
+    assert "engine: vllm 0.31.0 -> vllm 0.32.0" in done.stdout
