@@ -25,10 +25,10 @@ def sign_flip_p_value(differences: Floats) -> float:
 
     `differences` [n] are paired, one for each prompt; zeros carry no contrast and drop out. The
     sign vectors that reach the sum are counted: always up to 26 differences, and beyond that
-    wherever they, or those that do not reach it, are few. Else the saddlepoint approximation for
-    randomisation tests (Robinson 1982, J. R. Statist. Soc. B 44; tail formula of Lugannani and
-    Rice 1980), never below the smallest attainable 2^-n. A negative sum is reached unless the
-    opposite one is passed, signs being symmetric: no smaller difference lowers the p-value.
+    wherever they are few. Else the saddlepoint approximation for randomisation tests (Robinson
+    1982, J. R. Statist. Soc. B 44; tail formula of Lugannani and Rice 1980), never below the
+    smallest attainable 2^-n. Signs being symmetric, a negative sum is reached unless the opposite
+    one is passed.
     """
     finite = differences[np.isfinite(differences) & (differences != 0)].astype(np.float64)
     if finite.size == 0:
@@ -40,8 +40,7 @@ def sign_flip_p_value(differences: Floats) -> float:
     if scaled.sum() > 0.0:
         counted = _counted(scaled)
         return _saddlepoint(scaled) if counted is None else counted
-    passing = _counted(-scaled, reaching=False)
-    return 1.0 - (_saddlepoint(-scaled) if passing is None else passing)
+    return 1.0 - _saddlepoint(-scaled)
 
 
 def _to_turn(differences: Floats) -> tuple[Floats, float, float]:
@@ -68,18 +67,17 @@ def _subset_sums(sizes: Floats) -> Floats:
     return sums
 
 
-def _counted(differences: Floats, *, reaching: bool = True) -> float | None:
-    """Return the exact share of sign vectors that reach the sum (or pass it), or None where too
-    many would have to be counted: subsets of what may be turned negative, smallest sizes first."""
+def _counted(differences: Floats) -> float | None:
+    """Return the exact p-value, or None where too many sign vectors would have to be counted:
+    subsets of what may be turned negative, smallest sizes first."""
     sizes, most, slack = _to_turn(differences)
-    limit = most + slack if reaching else most - slack
     sums = np.zeros(1)
     for size in sizes:
         added = sums + size
-        sums = np.concatenate([sums, added[added <= limit]])
+        sums = np.concatenate([sums, added[added <= most + slack]])
         if sums.size > MOST_COUNTED:
             return None
-    return float(sums[sums <= limit].size * 0.5**sizes.size)
+    return float(sums.size * 0.5**sizes.size)
 
 
 def _saddlepoint(differences: Floats) -> float:

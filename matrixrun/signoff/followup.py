@@ -43,7 +43,7 @@ def follow_up(file: Path, store: Store, options: RunOptions, *, most: int) -> Fo
     matrix, plan = planning.plan_file(file)
     results, ran = list(store.results()), 0
     sweeps: list[str] = []
-    values, allowed = _values(matrix, plan.cells), _allowed(matrix, file)
+    values, allowed = changes(matrix, plan.cells), allowed_by(matrix, file)
     started = time.monotonic()
     found, wanted = narrow(results, values, allowed)
     while cells := wanted[: most - ran]:
@@ -92,7 +92,7 @@ def _left(options: RunOptions, folder: Path, gone: float) -> RunOptions:
     )
 
 
-def _values(matrix: Matrix, cells: Sequence[Cell]) -> Mapping[str, Sequence[AxisValue]]:
+def changes(matrix: Matrix, cells: Sequence[Cell]) -> Mapping[str, Sequence[AxisValue]]:
     """Return what each axis may be changed to: what the sweep's cells have, and where that is one
     value only, the simpler one."""
     values: dict[str, dict[object, AxisValue]] = {}
@@ -105,7 +105,7 @@ def _values(matrix: Matrix, cells: Sequence[Cell]) -> Mapping[str, Sequence[Axis
     return {axis: tuple(known.values()) for axis, known in values.items()}
 
 
-def _allowed(matrix: Matrix, file: Path) -> Allowed:
+def allowed_by(matrix: Matrix, file: Path) -> Allowed:
     """Return the test of a single cell against exclude, checkpoints and constraints."""
 
     def allowed(axes: Mapping[str, AxisValue]) -> Cell | None:

@@ -106,8 +106,10 @@ def _regret(axes: Axes, detail: CellDetail) -> None:
             axes.plot([], [], color=colour, linestyle=style, label=f"{name}: none")
     if detail.ceiling is not None:
         axes.axvline(detail.ceiling, color="black", linewidth=0.8)
-        axes.annotate("ceiling", (detail.ceiling, 1), xycoords=("data", "axes fraction"),
-                      xytext=(3, -10), textcoords="offset points", fontsize=8)  # fmt: skip
+        axes.annotate(
+            "ceiling", (detail.ceiling, 1), xycoords=("data", "axes fraction"), fontsize=8,
+            xytext=(-3, -10), textcoords="offset points", ha="right",
+        )  # fmt: skip
     axes.set_xscale("log")
     if most > FEW:
         axes.set_yscale("log")

@@ -35,7 +35,8 @@ function regretChart(detail) {
   chart.append(label(left, height - 6, "regret of an emitted token, nats (log scale); up: tokens with at least that much"));
   if (detail.ceiling > 0) {
     chart.append(svg("line", { class: "limit", x1: x(detail.ceiling), x2: x(detail.ceiling), y1: top, y2: height - bottom }));
-    chart.append(label(x(detail.ceiling) + 4, top + 10, `ceiling ${fmt(detail.ceiling)}`));
+    // Right of it are the arms' own labels.
+    chart.append(label(x(detail.ceiling) - 4, top + 10, `ceiling ${fmt(detail.ceiling)}`, { "text-anchor": "end" }));
   }
   const ends = [];
   for (const [arm, name] of [...arms].reverse()) {
