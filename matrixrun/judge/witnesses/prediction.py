@@ -25,9 +25,9 @@ from matrixrun.judge.prompt_lookup import (
 from matrixrun.judge.testimony import Testimony
 
 KIND = "predicted-acceptance"
-# A healthy engine drops a draft where the token budget of a step is spent or a request is put
-# off. More than a twentieth of what had to be accepted is no such accident, in two requests and more
-# than one step.
+# A healthy engine drops a draft where the token budget of a step is spent or a request is put off.
+# More than a twentieth of what had to be accepted is no such accident, in two requests and with more
+# than one draft.
 LEAST_RELATIVE = 0.05
 LEAST_REQUESTS = 2
 
