@@ -26,8 +26,8 @@ from matrixrun.judge.testimony import Testimony
 
 KIND = "predicted-acceptance"
 # A healthy engine drops a draft where the token budget of a step is spent or a request is put off.
-# More than a twentieth of what had to be accepted is no such accident, in two requests and with more
-# than one draft.
+# More than a twentieth of what had to be accepted is no such accident, in two requests and more
+# than one draft of tokens.
 LEAST_RELATIVE = 0.05
 LEAST_REQUESTS = 2
 
