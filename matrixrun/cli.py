@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from matrixrun import __version__
+from matrixrun import __version__, cluster_commands
 from matrixrun.evidence.errors import MatrixrunError, StoreError, TrackingError, UserError
 from matrixrun.evidence.verdicts import EXIT_CODES
 
@@ -34,6 +34,7 @@ models_app = typer.Typer(help="Small checkpoints that matrixrun builds itself.")
 app.add_typer(models_app, name="models", no_args_is_help=True)
 baseline_app = typer.Typer(help="What an approved sweep showed, as a file.")
 app.add_typer(baseline_app, name="baseline", no_args_is_help=True)
+cluster_commands.add(app)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The matrix file.")]
 SweepRef = Annotated[
@@ -48,6 +49,14 @@ TrackingUri = Annotated[
     typer.Option(
         "--tracking-uri",
         help="MLflow tracking URI [default: MLFLOW_TRACKING_URI, or SQLite in this folder].",
+    ),
+]
+CostsFrom = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--costs",
+        metavar="RESULTS",
+        help="Estimate by what earlier sweeps took: a results folder, or a folder of them.",
     ),
 ]
 ResultsRoot = Annotated[
@@ -79,11 +88,21 @@ def run(  # noqa: PLR0917 (typer passes by name)
         float | None,
         typer.Option(min=0, metavar="MINUTES", help="Stop then; what is done stays done."),
     ] = None,
+    localize: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="CELLS",
+            help="Where cells fail, run at most so many further ones to find out which settings"
+            " it takes.",
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the final table.")] = False,
+    costs: CostsFrom = None,
 ) -> None:
     """Run a matrix and say the verdict of every cell."""
+    from matrixrun import signoff as signing
     from matrixrun.fanout import RunOptions, run_matrix
-    from matrixrun.signoff import write_report
 
     options = RunOptions(
         results=results,
@@ -93,22 +112,51 @@ def run(  # noqa: PLR0917 (typer passes by name)
         track=not no_tracking,
         deadline_seconds=None if deadline is None else deadline * 60,
         quiet=quiet,
+        costs=tuple(costs or ()),
     )
-    raise typer.Exit(run_matrix(file, options, write_report))
+    report = signing.write_report if no_tracking else signing.report_with_plots
+    end = run_matrix(file, options, report)
+    if localize is not None and end.store is not None and end.code != 2:
+        told = signing.follow_up(file, end.store, options, most=localize)
+        typer.echo("\n".join(signing.follow_up_lines(told)))
+    raise typer.Exit(end.code)
 
 
 @app.command(epilog=EPILOG)
-def plan(
+def support() -> None:
+    """Show, engine by engine, which methods and settings can be asked for and which ran here."""
+    from matrixrun.plan.support import render
+
+    sys.stdout.write(render())
+
+
+@app.command(epilog=EPILOG)
+def plan(  # noqa: PLR0917 (typer passes by name)
     file: File,
     only: Only = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Only say how long it takes on --nodes.")
+    ] = False,
+    nodes: Annotated[
+        str, typer.Option(metavar="NxM", help="Nodes and accelerators (or cores) of each: 16x8.")
+    ] = "1x8",
+    costs: CostsFrom = None,
 ) -> None:
     """Show what `run` would do: cells, pairs, launches, and what the plan cannot see."""
     from matrixrun import plan as planning
+    from matrixrun.record import with_expectations
+    from matrixrun.record.costs import read_costs
 
-    _, whole = planning.plan_file(file)
-    made = planning.select(whole, tuple(only or ()))
-    if as_json:
+    matrix, whole = planning.plan_file(file)
+    learned = planning.with_costs(with_expectations(matrix, whole), read_costs(costs or ()))
+    made = planning.select(learned, tuple(only or ()))
+    if simulate:
+        there = planning.parse_nodes(nodes, matrix.resources.accelerator)
+        found = planning.forecast(matrix, made, there, named=nodes)
+        text = planning.forecast_json(found) if as_json else planning.forecast_text(found)
+        typer.echo(text, nl=False)
+    elif as_json:
         sys.stdout.write(json.dumps(planning.to_json(made), indent=2) + "\n")
     else:
         typer.echo(planning.render_text(made))
@@ -136,10 +184,12 @@ def sync(
 ) -> None:
     """Fill MLflow from a results folder; what is there already is not logged twice."""
     from matrixrun.record import Store, Tracking, find_sweep
+    from matrixrun.signoff import write_plots
 
     store = Store.open(find_sweep(sweep, results_root))
     tracking = Tracking(tracking_uri, store.info.matrix_name)
     with store.writing():
+        write_plots(store)
         tracking.sync(store, pending=store.pending())
     typer.echo(tracking.where())
 
@@ -189,7 +239,7 @@ def report(
     from matrixrun.record import Store, find_sweep
 
     store = Store.open(find_sweep(sweep, results_root))
-    typer.echo(signing.write_report(store, out))
+    typer.echo(signing.write_report(store, out, say=lambda line: typer.echo(line, err=True)))
     if junit is not None:
         typer.echo(signing.write_junit(store, junit))
     for folder in () if bundles is None else signing.write_bundles(store, bundles):
@@ -202,6 +252,10 @@ def accept_baseline(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write it [default: print it].")
     ] = None,
+    tracking_uri: TrackingUri = None,
+    no_tracking: Annotated[
+        bool, typer.Option("--no-tracking", help="Do not tag the sweep's runs in MLflow.")
+    ] = False,
     results_root: ResultsRoot = Path("results"),
 ) -> None:
     """Write what a sweep showed as a file for review: the expectations of those to come."""
@@ -209,10 +263,17 @@ def accept_baseline(
     from matrixrun.record import Store, find_sweep
 
     store = Store.open(find_sweep(sweep, results_root))
+    text = signing.accept(store)
     if out is None:
-        sys.stdout.write(signing.accept(store))
+        sys.stdout.write(text)
     else:
-        typer.echo(signing.write_baseline(store, out))
+        typer.echo(signing.write_baseline(out, text))
+    if not no_tracking:
+        try:
+            tagged = signing.tag_baseline(store, text, tracking_uri)
+            typer.echo(f"MLflow: {tagged} runs are tagged `baseline: accepted`", err=True)
+        except TrackingError as error:
+            typer.echo(f"not tagged in MLflow: {error}", err=True)
 
 
 @app.command(epilog=EPILOG)

@@ -133,3 +133,12 @@ def test_help_imports_neither_ray_nor_mlflow() -> None:
     code = "import sys, matrixrun.cli; print([m for m in ('ray', 'mlflow') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_plan_tells_of_a_misspelt_cell_in_the_expectations_file(tmp_path: Path) -> None:
+    text = SMALL.replace("[SPECULATED]", "4") + "expectations: known.yaml\n"
+    metric = "acceptance/mean_acceptance_length"
+    (tmp_path / "known.yaml").write_text(f"vllm.tiny.ngarm-k4.b1: {{{metric}: [1, 2]}}\n")
+    done = matrixrun("plan", write(tmp_path, text), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "did you mean vllm.tiny.ngram-k4.b1?" in " ".join(done.stdout.split())

@@ -59,6 +59,11 @@ def prepare(recipe: Recipe, *, cache: Path, timeout: float, on_line: OnLine) -> 
     environment = _prepared(recipe, cache, timeout, on_line)
     if recipe.binary is None:
         return environment
+    if recipe.binary.startswith("builtin:"):
+        from matrixrun.engines import binaries  # it builds with what is here
+
+        built = binaries.build(recipe.binary, cache=cache, timeout=timeout, on_line=on_line)
+        return replace(environment, binary=str(built))
     return replace(environment, binary=_binary(recipe.binary, environment))
 
 
@@ -80,7 +85,7 @@ def _binary(name: str, environment: Environment) -> str:
 def _prepared(recipe: Recipe, cache: Path, timeout: float, on_line: OnLine) -> Environment:
     overlay = find_overlay(recipe.overlay)
     if recipe.image is not None:
-        key = _digest({"image": recipe.image})
+        key = digest_of({"image": recipe.image})
         return Environment(Path("python3"), None, overlay, key, image=recipe.image)
     if recipe.python is not None:
         return _existing(recipe.python, overlay)
@@ -111,7 +116,7 @@ def find_overlay(name: str | None) -> Path | None:
 
 def key(recipe: Recipe) -> str:
     """16 hex digits that name what a built environment holds: recipe, interpreter, platform."""
-    return _digest(
+    return digest_of(
         {
             "install": recipe.install,
             "no_deps": recipe.no_deps,
@@ -122,7 +127,8 @@ def key(recipe: Recipe) -> str:
     )
 
 
-def _digest(value: object) -> str:
+def digest_of(value: object) -> str:
+    """16 hex digits that name a value of plain types."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -148,7 +154,7 @@ def _existing(name: str, overlay: Path | None) -> Environment:
             f"python: {python} does not run: {words}",
             remedy="give the path of an interpreter that has the engine installed",
         ) from error
-    digest = _digest({"python": str(python), "version": probe.stdout.strip()})
+    digest = digest_of({"python": str(python), "version": probe.stdout.strip()})
     return Environment(python, None, overlay, digest)
 
 
@@ -183,7 +189,7 @@ def _build(recipe: Recipe, path: Path, timeout: float, on_line: OnLine) -> None:
         end_orphans()  # a pip that outlived its owner and its guard may still be writing here
         on_line(f"removing an unfinished environment at {path}")
         shutil.rmtree(path)
-    builder = _Builder(path, time.monotonic() + timeout, on_line)
+    builder = Builder(path, time.monotonic() + timeout, on_line)
     builder.run([sys.executable, "-m", "venv", str(path)], "creating a virtual environment")
     if recipe.install:
         builder.install(recipe.install, recipe.fallback_index)
@@ -195,15 +201,17 @@ def _build(recipe: Recipe, path: Path, timeout: float, on_line: OnLine) -> None:
     (path / COMPLETE).write_text("\n".join(freeze) + "\n", encoding="utf-8")
 
 
-class _Builder:
+class Builder:
     """Runs the steps of one build under the guard, streaming what they print."""
 
     def __init__(self, path: Path, deadline: float, on_line: OnLine) -> None:
+        """`path` is what is built; `deadline` is in the seconds of `time.monotonic`."""
         self._path, self._deadline, self._on_line = path, deadline, on_line
         self._env = engine_environment({"PYTHONUNBUFFERED": "1", "PIP_NO_INPUT": "1"}, None)
         self._env.pop("PYTHONPATH", None)  # pip would take its packages for installed
 
     def install(self, requirements: Sequence[str], fallback_index: str | None) -> None:
+        """Install with pip; with the further index too where the user's own do not do."""
         command = ["install", "--progress-bar", "off"]
         try:
             self.pip([*command, *requirements])
@@ -214,6 +222,7 @@ class _Builder:
             self.pip([*command, "--extra-index-url", fallback_index, *requirements])
 
     def pip(self, arguments: Sequence[str]) -> list[str]:
+        """Run the environment's own pip; its lines."""
         python = str(self._path / "bin" / "python")
         return self.run([python, "-m", "pip", *arguments], f"pip {' '.join(arguments)}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from matrixrun.engines.reach import Reach
 from matrixrun.evidence.launches import ArmConfig, Command, Recipe
 from matrixrun.evidence.requests import Observation, Request, Score, ScoreRequest
 
@@ -78,8 +79,11 @@ class Tokenizing(Protocol):
         """A command line as Engine.command's, of a server that is only asked to tokenize."""
         ...
 
-    def connect(self, base_url: str, api_key: str, *, name: str) -> TextTokenizer:
-        """The tokenizer of a server started so; `name` is the checkpoint's, for messages."""
+    def connect(
+        self, base_url: str, api_key: str, *, name: str, reach: Reach | None = None
+    ) -> TextTokenizer:
+        """The tokenizer of a server started so; `name` is the checkpoint's, for messages. `reach`
+        as for Engine.client."""
         ...
 
 
@@ -93,12 +97,17 @@ class Engine(Protocol):
 
     @property
     def default_recipe(self) -> Recipe:
-        """The environment that runs on CPU when a matrix names none."""
+        """The environment when a matrix names none; on CPU wherever packages allow it."""
         ...
 
     @property
     def health_path(self) -> str:
         """The path that answers 200 once the engine can serve."""
+        ...
+
+    @property
+    def stops_at_token_ids(self) -> bool:
+        """Whether a request can name token ids at which its answer stops."""
         ...
 
     @property
@@ -117,6 +126,19 @@ class Engine(Protocol):
         """
         ...
 
+    def forced(self, config: ArmConfig) -> ArmConfig | None:
+        """The same on arm with a drafter that is right and wrong where it was planned; None where
+        the engine has no place for a drafter of one's own."""
+        ...
+
+    def follower_command(self, config: ArmConfig) -> Command:
+        """The command line of the process group on each further node of an arm that spans nodes
+        (`config.nodes`), with `$HEAD`, `$HEAD_PORT`, `$NODE_RANK` and `$NODE_IP` to fill in too.
+
+        It serves no HTTP and ends with the head's. `refuse` has said no where there is none.
+        """
+        ...
+
     def recognise_refusal(self, log: str) -> str | None:
         """The engine's own words when its log ends in a deliberate refusal; None for a crash."""
         ...
@@ -129,6 +151,9 @@ class Engine(Protocol):
         """A rough guess at the seconds that scoring a text of so many emitted tokens takes."""
         ...
 
-    def client(self, base_url: str, api_key: str, *, request_timeout: float) -> Client:
-        """A client for a server of this kind; `request_timeout` in seconds for each request."""
+    def client(
+        self, base_url: str, api_key: str, *, request_timeout: float, reach: Reach | None = None
+    ) -> Client:
+        """A client for a server of this kind; `request_timeout` in seconds for each request.
+        `reach` says how one that is not ours is reached."""
         ...

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 
-from matrixrun.engines import llamacpp, vllm
+from matrixrun.engines import llamacpp, sglang, vllm
 from matrixrun.engines.protocol import Engine
 from matrixrun.evidence.errors import UserError
 
-_ENGINES: dict[str, Engine] = {engine.kind: engine for engine in (vllm.ENGINE, llamacpp.ENGINE)}
+_ENGINES: dict[str, Engine] = {
+    engine.kind: engine for engine in (vllm.ENGINE, sglang.ENGINE, llamacpp.ENGINE)
+}
 
 
 def kinds() -> tuple[str, ...]:

@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 import secrets
+import signal
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
-from matrixrun.engines import containers
+from matrixrun.engines import containers, tracebacks
 from matrixrun.engines.environments import Environment
 from matrixrun.engines.processes import Held, end_orphans
 from matrixrun.engines.protocol import Client, Engine
@@ -19,6 +21,7 @@ from matrixrun.evidence.errors import EngineDied, EngineHung, EngineRefused
 from matrixrun.evidence.launches import Command
 
 POLL_SECONDS = 0.25
+KILLED_SECONDS = 3.0  # a client may notice before the guard has written it down
 HEALTH_TIMEOUT = 5.0
 TAIL_LINES = 60
 TAIL_BYTES = 256 * 1024
@@ -46,9 +49,11 @@ class Server:
         ready_timeout: float = 900.0,
         mounts: tuple[Path, ...] = (),
         accelerators: int = 0,
+        places: Mapping[str, str] | None = None,
     ) -> None:
         """`target` and `draft` fill `$TARGET` and `$DRAFT`: a folder or a hub id. `api_key` is
-        made up when None. `mounts` and `accelerators` matter to containers only."""
+        made up when None. `mounts` and `accelerators` matter to containers only. `places` fills
+        further placeholders: those of a launch over nodes."""
         self.engine = engine
         self.host = host
         self.log_path = log_path
@@ -60,6 +65,7 @@ class Server:
         self._key = api_key or secrets.token_urlsafe(24)
         self._ready_timeout = ready_timeout
         self._mounts, self._accelerators = mounts, accelerators
+        self._places = dict(places or {})
         self._env: dict[str, str] = {}
         self._held: Held | None = None
 
@@ -72,6 +78,11 @@ class Server:
     def key(self) -> str:
         """The secret that the server asks for; it stays in this process."""
         return self._key
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        """What must not be written down, under names that say so."""
+        return {"SERVER_KEY": self._key}
 
     @property
     def shown_env(self) -> dict[str, str]:
@@ -112,6 +123,12 @@ class Server:
         if not self.alive:
             raise self._death("while serving")
 
+    def killed(self) -> bool:
+        """Whether the engine was ended by SIGKILL: by the kernel for want of memory, by a person or
+        by a node that was shutting down, but not by itself and not by us."""
+        held = self._held
+        return held is not None and held.wait(KILLED_SECONDS) == -signal.SIGKILL
+
     def stop(self) -> None:
         """End the engine and everything it started; a second call does nothing."""
         self._end()
@@ -125,6 +142,11 @@ class Server:
         except OSError:
             return ""
         return mask_text("\n".join(text.splitlines()[-lines:]), self._env)
+
+    def root_cause(self) -> str | None:
+        """The exception that ended the engine, as its log tells it; None where it tells none."""
+        cause = tracebacks.root_cause(self._whole_log())
+        return None if cause is None else mask_text(cause, self._env)
 
     def __enter__(self) -> Server:
         self.start()
@@ -159,8 +181,10 @@ class Server:
             "$TARGET": self._target,
             "$DRAFT": self._draft or "",
             "$KEY": self._key,
+            **self._places,
         }
-        for name, value in values.items():
+        # The longest first: $HEAD begins $HEAD_PORT.
+        for name, value in sorted(values.items(), key=lambda item: -len(item[0])):
             # Inside a JSON argument a path is a JSON string.
             text = text.replace(name, json.dumps(value)[1:-1] if text.startswith("{") else value)
         return text

@@ -6,10 +6,15 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-_START = "Traceback (most recent call last):"
+START = "Traceback (most recent call last):"
 _FRAME = re.compile(r'  File "(?P<path>[^"]+)", line \d+')
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<words>.*))?$")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+_TAG = re.compile(
+    r"(?:\((?P<process>[^)]*pid=\d+)\) ?)?"
+    r"(?:(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\] ?)?"
+)
+PASSED_ON = re.compile(r"(?:[Ss]ee|check the) (?:root cause|stack trace)|initialization failed")
 _CARETS = re.compile(r"\s*[~^]+\s*$")
 
 
@@ -37,7 +42,7 @@ class _Reader:
     position: int = 0
 
     def take(self, position: int, line: str) -> None:
-        if line.strip() == _START:
+        if line.strip() == START:
             if not self.open and not self.more:
                 self.flush()
             self.open, self.more, self.path, self.source = True, False, "", ""
@@ -79,6 +84,24 @@ def raised(lines: Iterable[tuple[str, str]]) -> list[Raised]:
     for reader in readers.values():
         reader.flush()
     return [exception for _, exception in sorted(_all(readers.values()), key=lambda pair: pair[0])]
+
+
+def root_cause(log: str) -> str | None:
+    """The first exception in a log that does not merely pass another one on, as `Type: message`;
+    None where the log holds none."""
+    for exception in raised(map(process_and_line, log.splitlines())):
+        if not PASSED_ON.search(exception.message):
+            words = exception.message.partition("\n")[0] or exception.source
+            return f"{exception.type}: {words}"
+    return None
+
+
+def process_and_line(line: str) -> tuple[str, str]:
+    """The process that wrote a line of a log, as vLLM tags them, and what it wrote."""
+    tagged = _TAG.match(line)
+    if tagged is None:
+        return "", line
+    return tagged["process"] or "", line[tagged.end() :]
 
 
 def _all(readers: Iterable[_Reader]) -> Iterator[tuple[int, Raised]]:

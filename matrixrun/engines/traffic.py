@@ -10,7 +10,14 @@ from typing import TypeVar
 
 from matrixrun.engines.protocol import Client
 from matrixrun.evidence.errors import EngineHung
-from matrixrun.evidence.requests import Observation, Pass, Request, Score, ScoreRequest
+from matrixrun.evidence.requests import (
+    CANCELLED,
+    Observation,
+    Pass,
+    Request,
+    Score,
+    ScoreRequest,
+)
 
 # One slow request is no hang, not even where it is the whole pass: it may be the request. Two in a
 # row with none answered between them are taken for one.
@@ -33,7 +40,7 @@ async def run_pass(client: Client, pass_: Pass) -> list[Observation] | list[Scor
 
     async def observe(request: Request) -> Observation:
         offset = time.monotonic() - began
-        seen = await client.generate(request, salt=pass_.salt, logprobs=pass_.logprobs)
+        seen = await _unless_dropped(client, request, pass_)
         progress.note(seen.error)
         return replace(
             seen,
@@ -50,6 +57,25 @@ async def run_pass(client: Client, pass_: Pass) -> list[Observation] | list[Scor
     if pass_.scores:
         return await _in_flight(pass_.scores, score, pass_.concurrency)
     return await _in_flight(pass_.requests, observe, pass_.concurrency)
+
+
+async def _unless_dropped(client: Client, request: Request, pass_: Pass) -> Observation:
+    """Send one request; where its time to be dropped comes first, its connection is closed, which
+    is how an engine learns that nobody waits for the answer any more."""
+    sending = client.generate(request, salt=pass_.salt, logprobs=pass_.logprobs)
+    if request.cancel_after is None:
+        return await sending
+    try:
+        return await asyncio.wait_for(sending, request.cancel_after)
+    except TimeoutError:
+        return Observation(
+            request=request.id,
+            prompt=request.prompt,
+            category=request.category,
+            prompt_tokens=len(request.token_ids),
+            finish_reason=CANCELLED,
+            finished=request.cancel_after,
+        )
 
 
 class _Progress:

@@ -18,15 +18,17 @@ class Arm(StrEnum):
 
 
 class Role(StrEnum):
-    """What a launch is for: `on` speculates, `A` (off) scores, `B` (off) is the null arm."""
+    """What a launch is for: `on` speculates, `A` (off) scores, `B` (off) is the null arm; `forced`
+    is an extra launch of the on arm with planned drafts, which never stands in for it."""
 
     ON = "on"
+    FORCED = "forced"
     A = "A"
     B = "B"
 
     @property
     def arm(self) -> Arm:
-        return Arm.ON if self is Role.ON else Arm.OFF
+        return Arm.ON if self in (Role.ON, Role.FORCED) else Arm.OFF
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +59,20 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     binary: str | None = None
 
 
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that runs already and that nobody here starts or stops.
+
+    `key_env` names the environment variable that holds its key, `headers_env` those that hold
+    further headers: values are read where requests are sent, and written nowhere. `model` is the
+    name under which it serves the target; None: the only one that it lists.
+    """
+
+    url: str
+    key_env: str | None = None
+    headers_env: dict[str, str] = {}
+    model: str | None = None
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What is pinned equal in both arms, because speculation changes the engine's own defaults.
 
@@ -76,7 +92,9 @@ class ArmConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     `speculation` is None in the off arm, `draft` is the checkpoint that `speculation.draft` names.
     `args` and `env` are the user's own (engine-wide ones first, then this arm's). `accelerator` is
-    the type a rank runs on; None runs the engine on CPU.
+    the type a rank runs on; None runs the engine on CPU. `nodes` is how many it spans. With an
+    `endpoint` nothing is started: the other fields are then what the user says of the server that
+    runs there.
     """
 
     engine: str
@@ -97,13 +115,18 @@ class ArmConfig(msgspec.Struct, frozen=True, kw_only=True):
     speculation: Speculation | None = None
     limits: Limits = Limits()
     accelerator: str | None = None
+    nodes: int = 1
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
+    endpoint: Endpoint | None = None
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """A command line as data. `$PYTHON`, `$BINARY`, `$HOST`, `$PORT`, `$TARGET` and `$DRAFT` in
-    argv and env are filled in where the process starts; secrets travel in the environment only."""
+    argv and env are filled in where the process starts; secrets travel in the environment only.
+
+    Of a launch over nodes also `$HEAD` and `$HEAD_PORT`, where its process groups find each other,
+    `$NODE_RANK` (0 on the head) and `$NODE_IP`, this node's own address."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
@@ -121,7 +144,8 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """One server to start. `cells` are the ids of the cells it serves; `seconds` is an estimate."""
+    """One server to start. `cells` are the ids of the cells it serves; `seconds` is an estimate.
+    `follower` starts the process group of each further node of its gang."""
 
     id: str
     role: Role
@@ -131,10 +155,12 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[str, ...]
     fingerprint: str
     seconds: float
+    follower: Command | None = None
 
 
 class LaunchEnd(StrEnum):
-    """How a launch ended, as far as its cells are concerned."""
+    """How a launch ended, as far as its cells are concerned; `away`: an attached endpoint that does
+    not answer as it must."""
 
     SERVED = "served"
     REFUSED = "refused"
@@ -142,6 +168,7 @@ class LaunchEnd(StrEnum):
     HUNG = "hung"
     UNBUILT = "unbuilt"
     LOST = "lost"
+    AWAY = "away"
     STOPPED = "stopped"
 
 
@@ -150,7 +177,8 @@ class LaunchOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     `message` is the engine's own words where it failed; `facts` what the engine reported of itself
     (versions, KV blocks, scheduler and runner, block size); `hardware` accelerator name, count,
-    driver and node; `ready_seconds` from spawn to first healthy answer.
+    driver and node; `ready_seconds` from spawn to first healthy answer, `seconds` from holding the
+    gang to letting go of it, all attempts together.
     """
 
     launch: str
@@ -165,6 +193,7 @@ class LaunchOutcome(msgspec.Struct, frozen=True, kw_only=True):
     hardware: dict[str, Any] = {}
     checkpoints: dict[str, str] = {}
     ready_seconds: float | None = None
+    seconds: float | None = None
     counters_before: dict[str, float] = {}
     counters_after: dict[str, float] = {}
     attempts: int = 1

@@ -34,7 +34,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One prompt as token ids. `id` is unique within its pass and equal in both arms; `prompt`
-    names the prompt it belongs to (the unit of statistics); `category` is the workload's."""
+    names the prompt it belongs to (the unit of statistics); `category` is the workload's.
+    `cancel_after` seconds its client drops it, if it is not answered by then."""
 
     id: str
     prompt: str
@@ -42,6 +43,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: tuple[int, ...]
     max_tokens: int
     sampling: Sampling = Sampling()
+    cancel_after: float | None = None
+
+
+CANCELLED = "cancelled"
+"""The finish reason of a request that its client dropped: no answer, and no failure either."""
 
 
 class Evaluation(StrEnum):
@@ -100,10 +106,11 @@ class Observation:
     token_ids [n] int32; logprobs [n] float32 of the emitted tokens (natural log, NaN where the
     engine gave none); top_ids [n, k] int32 and top_logprobs [n, k] float32, best first, padded with
     -1 and NaN; accepted [s] and drafted [s] int32, draft tokens accepted and proposed in each
-    verification step, in order; empty where the engine gives no per-step data. sent [m] int32 is
-    the prompt as it was sent, where it is not the workload's prompt of that name. Times are seconds
-    since the pass began; `first_token` is NaN when unknown. `error` holds the engine's words when
-    the request failed (then n may be 0).
+    verification step, in order unless `steps_ordered` is False (an engine that only counts how many
+    steps accepted how many; none of them is cut by the output limit then); empty where the engine
+    gives no per-step data. sent [m] int32 is the prompt as it was sent, where it is not the
+    workload's prompt of that name. Times are seconds since the pass began; `first_token` is NaN
+    when unknown. `error` holds the engine's words when the request failed (then n may be 0).
     """
 
     request: str
@@ -116,6 +123,7 @@ class Observation:
     accepted: IntArray = field(default_factory=_ints)
     drafted: IntArray = field(default_factory=_ints)
     sent: IntArray = field(default_factory=_ints)
+    steps_ordered: bool = True
     prompt_tokens: int = 0
     cached_tokens: int | None = None
     finish_reason: str | None = None

@@ -11,9 +11,9 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import ray
@@ -26,9 +26,18 @@ from matrixrun.evidence.errors import (
     EngineRefused,
     MatrixrunError,
 )
-from matrixrun.evidence.launches import Checkpoint, Launch, LaunchEnd, LaunchOutcome
+from matrixrun.evidence.launches import (
+    Checkpoint,
+    Command,
+    Endpoint,
+    Launch,
+    LaunchEnd,
+    LaunchOutcome,
+)
 from matrixrun.evidence.requests import Observation, Pass, Request, Sampling, Score
 from matrixrun.fanout import hardware
+
+S = TypeVar("S", bound=engines.Server)
 
 LOG_BYTES = 4_000_000
 TAIL_LINES = 40
@@ -64,6 +73,23 @@ class PassAnswer:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Rendezvous:
+    """The address and port of the head's node at which process groups find each other."""
+
+    address: str
+    port: int
+
+    def places(self, rank: int) -> dict[str, str]:
+        """What fills the placeholders of a launch over nodes, on the node of this rank."""
+        return {
+            "$HEAD": self.address,
+            "$HEAD_PORT": str(self.port),
+            "$NODE_RANK": str(rank),
+            "$NODE_IP": ray.util.get_node_ip_address(),  # type: ignore[no-untyped-call]
+        }
+
+
 class LaunchBody:
     """The actor's body, usable without Ray: `start`, `run` any number of passes, `finish`."""
 
@@ -74,7 +100,7 @@ class LaunchBody:
         self._folder = Path(tempfile.mkdtemp(prefix="matrixrun-launch-"))
         self._log = self._folder / "engine.log"
         self._state = ("waiting", "")
-        self._server: engines.Server | None = None
+        self._server: engines.Server | engines.Attached | None = None
         self._outcome = LaunchOutcome(
             launch=launch.id, fingerprint=launch.fingerprint, end=LaunchEnd.LOST
         )
@@ -83,10 +109,15 @@ class LaunchBody:
         """What this launch is doing now, in a word or two, and its latest line about it."""
         return self._state
 
-    def start(self) -> LaunchOutcome:
+    def rendezvous(self) -> Rendezvous:
+        """Where the process groups of a launch over nodes are to find the head's, on this node."""
+        address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        return Rendezvous(address, engines.free_port(address))
+
+    def start(self, rendezvous: Rendezvous | None = None) -> LaunchOutcome:
         """Build what is missing, start the engine and wait until it answers."""
         try:
-            self._start()
+            self._start(rendezvous)
         except BuildError as error:
             self._fail(LaunchEnd.UNBUILT, error, error.log_tail)
         except EngineRefused as error:
@@ -94,12 +125,57 @@ class LaunchBody:
         except EngineHung as error:
             self._fail(LaunchEnd.HUNG, error, error.log_tail)
         except EngineDied as error:
-            self._fail(LaunchEnd.DIED, error, error.log_tail)
+            self._fail(self._death(), error, error.log_tail)
         except MatrixrunError as error:
             self._fail(LaunchEnd.UNBUILT, error, "")
         return self._outcome
 
-    def _start(self) -> None:
+    def _death(self) -> LaunchEnd:
+        """An engine that was killed from outside says nothing about itself: it was lost, as its
+        node might have been."""
+        server = self._server
+        killed = isinstance(server, engines.Server) and server.killed()
+        return LaunchEnd.LOST if killed else LaunchEnd.DIED
+
+    def _attach(self, endpoint: Endpoint) -> None:
+        """Nothing is built or started, and what this node is says nothing about the endpoint."""
+        self._state = (f"waiting for {endpoint.url}", "")
+        self._server = engines.Attached(
+            endpoint, engine=self._engine, ready_timeout=self._settings.ready_timeout
+        )
+        told = self._server.start(WARM_UP)
+        self._outcome = msgspec.structs.replace(
+            self._outcome,
+            end=LaunchEnd.SERVED,
+            argv=self._server.argv,
+            facts=told.facts,
+            ready_seconds=told.seconds,
+        )
+        self._state = ("ready", "")
+
+    def _start(self, rendezvous: Rendezvous | None) -> None:
+        if self._launch.config.endpoint is not None:
+            self._attach(self._launch.config.endpoint)
+            return
+        self._server = server = self._prepare(
+            engines.Server, self._launch.command, rendezvous, rank=0
+        )
+        ready = server.start()
+        facts = asyncio.run(_warm(self._client()))
+        self._outcome = msgspec.structs.replace(
+            self._outcome,
+            end=LaunchEnd.SERVED,
+            argv=engines.mask_argv(server.argv),
+            env=server.shown_env,
+            facts=facts,
+            ready_seconds=ready,
+        )
+        self._state = ("ready", "")
+
+    def _prepare(
+        self, kind: type[S], command: Command, rendezvous: Rendezvous | None, *, rank: int
+    ) -> S:
+        """Build what this node lacks; returns the process group that is to be started."""
         config = self._launch.config
         self._state = ("building its environment", "")
         environment = engines.prepare(
@@ -112,8 +188,8 @@ class LaunchBody:
         draft = self._local(config.draft, environment.python) if config.draft else None
         self._describe(target, draft)
         self._state = ("starting", "")
-        self._server = engines.Server(
-            self._launch.command,
+        return kind(
+            command,
             environment,
             engine=self._engine,
             target=target,
@@ -122,18 +198,8 @@ class LaunchBody:
             ready_timeout=self._settings.ready_timeout,
             mounts=(self._settings.cache,),
             accelerators=self._launch.gang.accelerators,
+            places=None if rendezvous is None else rendezvous.places(rank),
         )
-        ready = self._server.start()
-        facts = asyncio.run(_warm(self._client()))
-        self._outcome = msgspec.structs.replace(
-            self._outcome,
-            end=LaunchEnd.SERVED,
-            argv=engines.mask_argv(self._server.argv),
-            env=self._server.shown_env,
-            facts=facts,
-            ready_seconds=ready,
-        )
-        self._state = ("ready", "")
 
     def _local(self, checkpoint: Checkpoint, python: Path) -> str:
         """A `builtin:` checkpoint is built here; any other path is the engine's to resolve."""
@@ -163,25 +229,36 @@ class LaunchBody:
         assert self._server is not None
         return self._server.client(request_timeout=self._settings.request_timeout)
 
+    def abandon(self, why: str, tail: str) -> LaunchOutcome:
+        """End the engine, since a process group of it on another node has ended."""
+        self._fail(LaunchEnd.DIED, MatrixrunError(why), tail)
+        return self._outcome
+
     def _fail(self, end: LaunchEnd, error: MatrixrunError, tail: str) -> None:
-        self._state = (str(end), "")
-        if self._server is not None:
+        endpoint, shown_env, message = self._launch.config.endpoint, {}, error.message
+        if endpoint is not None:
+            end, message = LaunchEnd.AWAY, _naming(endpoint.url, message)
+        elif isinstance(self._server, engines.Server):
             tail = tail or self._server.log_tail(TAIL_LINES)
+            shown_env = self._server.shown_env
             self._server.stop()
+            cause = self._server.root_cause() if end is LaunchEnd.DIED else None
+            message += f": {cause}" if cause and cause not in message else ""
+        self._state = (str(end), "")
         secrets, argv = self._secrets(), self._argv()
         self._outcome = msgspec.structs.replace(
             self._outcome,
             end=end,
-            message=engines.mask_text(error.message, secrets, argv),
+            message=engines.mask_text(message, secrets, argv),
             log_tail=engines.mask_text(tail, secrets, argv),
             argv=engines.mask_argv(argv),
-            env=self._server.shown_env if self._server else {},
+            env=shown_env,
         )
 
     def _secrets(self) -> dict[str, str]:
         """The environment whose secrets must not be written down, the server's key among them."""
         env = engines.engine_environment(self._launch.command.env, None)
-        return env if self._server is None else env | {"SERVER_KEY": self._server.key}
+        return env if self._server is None else env | self._server.secrets
 
     def _argv(self) -> tuple[str, ...]:
         """The command line as it was started, or as it was planned."""
@@ -194,23 +271,45 @@ class LaunchBody:
         assert self._server is not None
         try:
             answer = asyncio.run(_send(self._client(), pass_))
-            self._server.check()
-            return answer
+            if isinstance(self._server, engines.Server):
+                self._server.check()
+                return answer
+            return _masked(answer, self._server.secrets)
         except EngineDied as error:
-            self._fail(LaunchEnd.DIED, error, error.log_tail)
+            self._fail(self._death(), error, error.log_tail)
         except EngineHung as error:
             self._fail(LaunchEnd.HUNG, error, error.log_tail)
         return self._outcome
 
     def finish(self) -> tuple[LaunchOutcome, bytes]:
         """Stop the engine; returns the outcome and the end of its log (at most 4 MB)."""
-        if self._server is not None:
+        if isinstance(self._server, engines.Server):
             self._server.stop()
         log = self._log.read_bytes() if self._log.exists() else b""
         log = engines.mask_log(log, self._secrets(), self._argv())[-LOG_BYTES:]
         shutil.rmtree(self._folder, ignore_errors=True)
         self._state = ("stopped", "")
         return self._outcome, log
+
+
+class FollowerBody(LaunchBody):
+    """The body of the actor on a further node of a launch: `start`, `hold`, `finish`."""
+
+    def follow(self, rendezvous: Rendezvous, rank: int) -> LaunchOutcome:
+        """Build what is missing and start the process group; its outcome says if it could not."""
+        command = self._launch.follower
+        assert command is not None
+        try:
+            self._server = self._prepare(engines.Follower, command, rendezvous, rank=rank)
+            self._server.start()
+        except MatrixrunError as error:
+            self._fail(LaunchEnd.UNBUILT, error, "")
+        return self._outcome
+
+    def hold(self) -> str:
+        """Wait until the process group has ended; returns the end of its log."""
+        assert isinstance(self._server, engines.Follower)
+        return self._server.wait()
 
 
 # Ray makes an asyncio actor of any class with a coroutine method, and runs its other methods in the
@@ -224,6 +323,25 @@ async def _warm(client: engines.Client) -> dict[str, Any]:
         return await client.facts()
     finally:
         await client.aclose()
+
+
+def _naming(url: str, message: str) -> str:
+    """A message that says which endpoint it is about."""
+    return message if url in message else f"{url}: {message}"
+
+
+def _masked(answer: PassAnswer, secrets: dict[str, str]) -> PassAnswer:
+    """The answer with an endpoint's secrets out of its errors: somebody else's server may repeat
+    what it was sent."""
+
+    def shown(error: str | None) -> str | None:
+        return None if error is None else engines.mask_text(error, secrets)
+
+    return replace(
+        answer,
+        observations=tuple(replace(a, error=shown(a.error)) for a in answer.observations),
+        scores=tuple(replace(a, error=shown(a.error)) for a in answer.scores),
+    )
 
 
 async def _send(client: engines.Client, pass_: Pass) -> PassAnswer:
@@ -244,5 +362,14 @@ async def _send(client: engines.Client, pass_: Pass) -> PassAnswer:
 
 
 LaunchActor = ray.remote(max_restarts=0, max_task_retries=0)(LaunchBody)
+FollowerActor = ray.remote(max_restarts=0, max_task_retries=0)(FollowerBody)
 
-__all__ = ["LaunchActor", "LaunchBody", "LaunchSettings", "PassAnswer"]
+__all__ = [
+    "FollowerActor",
+    "FollowerBody",
+    "LaunchActor",
+    "LaunchBody",
+    "LaunchSettings",
+    "PassAnswer",
+    "Rendezvous",
+]

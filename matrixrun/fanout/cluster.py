@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,12 @@ import ray
 
 from matrixrun.evidence.errors import UserError
 from matrixrun.evidence.launches import Gang
+from matrixrun.plan import Node, Placement, holds, share
+
+RETURN_SECONDS = 600.0
+"""How long what no living node holds may wait for nodes that were lost."""
 
 PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
-
-
-@dataclass(frozen=True)
-class Node:
-    """One node's total resources, in Ray's own units (memory in bytes)."""
-
-    id: str
-    cpus: float
-    accelerators: int
-    accelerator: str | None
-    memory_bytes: int = 0
 
 
 def connect(address: str | None = None) -> None:
@@ -85,40 +79,86 @@ def _node(entry: dict[str, Any]) -> Node:
     )
 
 
-def bundle(gang: Gang) -> dict[str, float]:
-    """The one bundle that a gang within a node holds."""
-    held: dict[str, float] = {"CPU": gang.cpus}
-    if gang.accelerators:
-        held["GPU"] = float(gang.accelerators)
-        if gang.accelerator is not None:
-            held[f"accelerator_type:{gang.accelerator}"] = 0.001
-    if gang.memory_bytes:
-        held["memory"] = float(gang.memory_bytes)
-    return held
+class Lately:
+    """The nodes that live, and those that were lost a short while ago: they may come back, as a
+    preempted machine or a restarted container does."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[float, Node]] = {}
+
+    def nodes(self) -> list[Node]:
+        """All of them, with their total resources."""
+        now = time.monotonic()
+        for node in nodes():
+            self._seen[node.id] = (now, node)
+        return [node for at, node in self._seen.values() if now - at < RETURN_SECONDS]
 
 
-def infeasible(gang: Gang, available: list[Node]) -> str | None:
-    """Say why no living node could ever hold the gang, or None if one can.
+def free(there: Sequence[Node], ours: Iterable[Placement]) -> list[Node]:
+    """What is left of the nodes beside our own placements and what other jobs hold.
+
+    Ray says what is available some moments late: what we hold is counted by ourselves.
+    """
+    from ray._private.state import available_resources_per_node  # there is no public one
+
+    available: dict[str, dict[str, float]] = available_resources_per_node()  # type: ignore[no-untyped-call]
+    held: dict[str, list[Node]] = {}
+    for placement in ours:
+        for name in placement.nodes:
+            held.setdefault(name, []).append(share(placement.launch.gang))
+    return [
+        _left(node, held.get(node.id, []), available[node.id])
+        for node in there
+        if node.id in available
+    ]
+
+
+def _left(node: Node, ours: Sequence[Node], available: dict[str, float]) -> Node:
+    def rest(total: float, mine: float, resource: str) -> float:
+        others = max(0.0, total - available.get(resource, 0.0) - mine)
+        return total - mine - others
+
+    return Node(
+        node.id,
+        rest(node.cpus, sum(x.cpus for x in ours), "CPU"),
+        int(rest(node.accelerators, sum(x.accelerators for x in ours), "GPU")),
+        node.accelerator,
+        rest(node.memory_bytes, sum(x.memory_bytes for x in ours), "memory"),
+    )
+
+
+def bundles(gang: Gang) -> list[dict[str, float]]:
+    """What a gang holds, one bundle a node."""
+    part = share(gang)
+    held: dict[str, float] = {"CPU": part.cpus}
+    if part.accelerators:
+        held["GPU"] = float(part.accelerators)
+        if part.accelerator is not None:
+            held[f"accelerator_type:{part.accelerator}"] = 0.001
+    if part.memory_bytes:
+        held["memory"] = float(part.memory_bytes)
+    return [dict(held) for _ in range(gang.nodes)]
+
+
+def infeasible(gang: Gang, available: Sequence[Node]) -> str | None:
+    """Say why the living nodes could never hold the gang, or None if they can.
 
     Ray itself raises nothing for an infeasible placement group and waits for ever.
     """
+    if holds(available, gang):
+        return None
     typed = [n for n in available if gang.accelerator in (None, n.accelerator)]
     if gang.accelerators and not typed:
         seen = sorted({n.accelerator or "none" for n in available})
         return f"no node has accelerators of type {gang.accelerator} (found: {', '.join(seen)})"
-    if any(_holds(node, gang) for node in typed):
-        return None
+    part = share(gang)
     largest = "; ".join(
         f"{n.accelerators} accelerators, {n.cpus:g} cores, {n.memory_bytes / 2**30:.0f} GiB"
         for n in sorted(typed, key=lambda n: (-n.accelerators, -n.cpus))[:3]
     )
+    where = "one node" if gang.nodes == 1 else f"each of {gang.nodes} nodes"
     return (
-        f"needs {gang.accelerators} accelerators, {gang.cpus:g} cores and"
-        f" {gang.memory_bytes / 2**30:.0f} GiB on one node; the largest nodes have"
-        f" {largest or 'nothing: no node is alive'}"
+        f"needs {part.accelerators} accelerators, {part.cpus:g} cores and"
+        f" {part.memory_bytes / 2**30:.0f} GiB on {where}; of the {len(available)} nodes the"
+        f" largest have {largest or 'nothing: no node is alive'}"
     )
-
-
-def _holds(node: Node, gang: Gang) -> bool:
-    enough_memory = gang.memory_bytes <= node.memory_bytes
-    return node.cpus >= gang.cpus and node.accelerators >= gang.accelerators and enough_memory

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import ray
@@ -14,11 +15,15 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from matrixrun.evidence.launches import Gang, Launch, LaunchEnd, LaunchOutcome
 from matrixrun.evidence.requests import Pass
-from matrixrun.fanout.actor import LaunchActor, LaunchSettings, PassAnswer
-from matrixrun.fanout.cluster import bundle, infeasible, nodes
+from matrixrun.fanout.actor import LaunchActor, LaunchSettings, PassAnswer, Rendezvous
+from matrixrun.fanout.cluster import bundles, infeasible, nodes
+from matrixrun.fanout.followers import Followers
+from matrixrun.plan import Node, share
 
 STOP_SECONDS = 30.0
 CHECK_SECONDS = 15.0
+NODE_LABEL = "ray.io/node-id"  # Ray's own, on every node
+WORDS_SECONDS = 20.0
 ACTOR_THREADS = 4  # `state` and `finish` must get through while `start` or `run` is at work
 
 
@@ -37,17 +42,28 @@ class LauncherError(Exception):
 class RunningLaunch:
     """A launch that holds its gang. `place` first, `release` always."""
 
-    def __init__(self, launch: Launch, settings: LaunchSettings) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        settings: LaunchSettings,
+        on: tuple[str, ...] = (),
+        known: Callable[[], Sequence[Node]] = nodes,
+    ) -> None:
+        """`on` are the ids of the nodes to run on, the head first; empty leaves that to Ray.
+        `known` are the nodes that might hold it."""
         self.launch = launch
         self._settings = settings
+        self._on = on
+        self._known = known
         self._group: Any = None
         self._actor: Any = None
+        self._followers: Followers | None = None
 
     async def place(self) -> None:
         """Wait for the gang's resources, then put the actor there.
 
         Raises:
-            ImpossibleError: no living node can hold the gang, now or after one was lost.
+            ImpossibleError: no node can hold the gang, now or after one was lost.
             LostError: Ray let go of it.
         """
         try:
@@ -58,37 +74,88 @@ class RunningLaunch:
     async def _place(self) -> None:
         gang = self.launch.gang
         self._check(gang)
-        self._group = placement_group([bundle(gang)], strategy="STRICT_PACK")
-        ready = asyncio.ensure_future(_awaited(self._group.ready()))
-        while not (await asyncio.wait({ready}, timeout=CHECK_SECONDS))[0]:
-            self._check(gang)
-        ready.result()
+        if not (self._on and await self._held(self._on)):
+            # The nodes chosen are gone, or somebody else was faster there.
+            while not await self._held(()):
+                self._check(gang)
         # The launcher must hold the accelerators itself: with num_gpus=0 Ray hides nothing and the
         # engine would take every accelerator of the node.
+        part = share(gang)
         self._actor = LaunchActor.options(
-            num_cpus=gang.cpus,
-            num_gpus=gang.accelerators,
+            num_cpus=part.cpus,
+            num_gpus=part.accelerators,
             max_concurrency=ACTOR_THREADS,
             scheduling_strategy=PlacementGroupSchedulingStrategy(
                 placement_group=self._group, placement_group_bundle_index=0
             ),
         ).remote(self.launch, self._settings)
+        if gang.nodes > 1:
+            self._followers = Followers(self.launch, self._settings, self._group)
 
-    @staticmethod
-    def _check(gang: Gang) -> None:
-        why = infeasible(gang, nodes())
+    async def _held(self, on: tuple[str, ...]) -> bool:
+        """Wait a while for the gang's resources, on these nodes or any; whether they are ours."""
+        if self._group is None:
+            self._group = placement_group(
+                bundles(self.launch.gang),
+                strategy="STRICT_PACK" if self.launch.gang.nodes == 1 else "STRICT_SPREAD",
+                bundle_label_selector=[{NODE_LABEL: name} for name in on] or None,
+            )
+        ready = asyncio.ensure_future(_awaited(self._group.ready()))
+        if (await asyncio.wait({ready}, timeout=CHECK_SECONDS))[0]:
+            ready.result()
+            return True
+        ready.cancel()
+        if on:
+            remove_placement_group(self._group)
+            self._group = None
+        return False
+
+    def _check(self, gang: Gang) -> None:
+        why = infeasible(gang, self._known())
         if why is not None:
             raise ImpossibleError(why)
 
     async def start(self) -> LaunchOutcome:
         """Start the engine; returns its outcome, `served` when it answers."""
-        outcome: LaunchOutcome = await self._call("start")
-        return outcome
+        if self._followers is None:
+            return cast(LaunchOutcome, await self._call("start"))
+        rendezvous: Rendezvous = await self._call("rendezvous")
+        head = asyncio.ensure_future(self._call("start", rendezvous))
+        try:
+            trouble = await self._followers.start(rendezvous)
+        except RayError as error:
+            head.cancel()
+            raise LostError(_first_line(error)) from error
+        if trouble is not None:
+            head.cancel()
+            return cast(LaunchOutcome, await self._call("abandon", *trouble))
+        return cast(LaunchOutcome, await self._with_followers(head))
 
     async def run(self, pass_: Pass) -> PassAnswer | LaunchOutcome:
         """Send one pass; a LaunchOutcome says that the engine ended in it."""
-        answer: PassAnswer | LaunchOutcome = await self._call("run", pass_)
-        return answer
+        answer = asyncio.ensure_future(self._call("run", pass_))
+        if self._followers is not None:
+            return cast(PassAnswer | LaunchOutcome, await self._with_followers(answer))
+        return cast(PassAnswer | LaunchOutcome, await answer)
+
+    async def _with_followers(self, head: asyncio.Future[Any]) -> Any:
+        """What the head answers. Where a process group on another node has ended, the launch has
+        died: the head, which may wait for it for ever, gets a moment for words of its own."""
+        assert self._followers is not None
+        ended = asyncio.ensure_future(self._followers.ended())
+        try:
+            await asyncio.wait({head, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                return head.result()
+            await asyncio.wait({head}, timeout=WORDS_SECONDS)
+            if head.done() and _has_words(head.result()):
+                return head.result()
+            head.cancel()
+            return await self._call("abandon", *ended.result())
+        except RayError as error:
+            raise LostError(_first_line(error)) from error
+        finally:
+            ended.cancel()
 
     async def state(self) -> tuple[str, str]:
         """What the launch is doing now, and its latest line; empty when it cannot say."""
@@ -124,10 +191,16 @@ class RunningLaunch:
                 ray.get(self._actor.finish.remote(), timeout=STOP_SECONDS)
             with suppress(RayError):
                 ray.kill(self._actor)
+        if self._followers is not None:
+            self._followers.release()
         if self._group is not None:
             with suppress(RayError):
                 remove_placement_group(self._group)
-        self._actor = self._group = None
+        self._actor = self._group = self._followers = None
+
+
+def _has_words(answer: Any) -> bool:
+    return isinstance(answer, LaunchOutcome) and answer.end is not LaunchEnd.SERVED
 
 
 async def _awaited(reference: Any) -> Any:
@@ -158,6 +231,18 @@ def impossible(launch: Launch, why: str) -> LaunchOutcome:
         fingerprint=launch.fingerprint,
         end=LaunchEnd.UNBUILT,
         message=f"no node can hold it: {why}",
+        argv=launch.command.argv,
+        attempts=0,
+    )
+
+
+def unstaged(launch: Launch, why: str) -> LaunchOutcome:
+    """The outcome of a launch whose model's prompts could not be tokenized: it is not started."""
+    return LaunchOutcome(
+        launch=launch.id,
+        fingerprint=launch.fingerprint,
+        end=LaunchEnd.UNBUILT,
+        message=f"its prompts could not be tokenized: {why}",
         argv=launch.command.argv,
         attempts=0,
     )

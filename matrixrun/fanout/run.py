@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 
 from matrixrun import plan as planning
-from matrixrun.evidence.errors import TrackingError, UserError
+from matrixrun.evidence.cells import Cell
+from matrixrun.evidence.errors import TrackingError
 from matrixrun.evidence.verdicts import CellEvidence
 from matrixrun.fanout import cluster
 from matrixrun.fanout.actor import LaunchSettings
 from matrixrun.fanout.refusals import refused_evidence
 from matrixrun.fanout.staging import stage
+from matrixrun.fanout.staleness import require_same_cells, require_same_matrix
 from matrixrun.fanout.sweep import Sweep
 from matrixrun.judge import exit_code, settings_for
-from matrixrun.matrix import Matrix
+from matrixrun.matrix import Expansion, Matrix
 from matrixrun.plan import Plan
 from matrixrun.record import (
     Display,
@@ -30,13 +33,17 @@ from matrixrun.record import (
     choose,
     new_sweep,
     read_expectations,
+    with_expectations,
 )
 from matrixrun.record.cleanup import cache_folder
+from matrixrun.record.costs import read_costs
 from matrixrun.record.replay import judge_store
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line adds to a matrix file; `deadline_seconds` None: no deadline."""
+    """What the command line adds to a matrix file; `deadline_seconds` None: no deadline.
+
+    `costs` are results folders of earlier sweeps, which estimates are corrected by."""
 
     results: Path | None = None
     only: tuple[str, ...] = ()
@@ -45,13 +52,21 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     track: bool = True
     deadline_seconds: float | None = None
     quiet: bool = False
+    costs: tuple[Path, ...] = ()
 
 
 Report = Callable[[Store], Path]
 
 
-def run_matrix(file: Path, options: RunOptions, report: Report) -> int:
-    """Run a matrix file (or finish an interrupted run of it); returns the exit code.
+class RunEnd(msgspec.Struct, frozen=True):
+    """How a run ended: the exit code, and the results folder unless there was nothing to run."""
+
+    code: int
+    store: Store | None = None
+
+
+def run_matrix(file: Path, options: RunOptions, report: Report) -> RunEnd:
+    """Run a matrix file, or finish an interrupted run of it.
 
     `report` writes the sweep's report from its results folder, at the end.
 
@@ -59,21 +74,55 @@ def run_matrix(file: Path, options: RunOptions, report: Report) -> int:
         UserError: the file, the options or the results folder are not usable.
         StoreError: the results folder cannot be written.
     """
-    matrix, whole = planning.plan_file(file)
+    matrix, planned = planning.plan_file(file)
+    learned = planning.with_costs(planned, read_costs(options.costs))
+    whole = with_expectations(matrix, learned)
     plan = planning.select(whole, options.only)
     with choose(quiet=options.quiet) as display:
+        for note in whole.notes[len(planned.notes) :]:
+            display.note(note)
         if not plan.cells:
             display.note(f"{file}: nothing to run: no cell is left after exclude and constraints")
-            return 5
-        store = open_store(file, matrix, options.results)
+            return RunEnd(5)
+        store = open_store(file, matrix, whole, options.results)
         with store.writing():
-            check_resumable(store, whole)
-            store.write_plan(planning.to_json(whole))
+            for trouble in store.set_damaged_aside():
+                display.note(f"{trouble}; its cell is run again, what was there is in damaged/")
+            require_same_cells(store, whole)
+            store.write_plan(planning.to_json(planned))  # later sweeps learn from plain estimates
             run = _Run(matrix, plan, store, display=display, options=options, report=report)
-            return run.run()
+            return RunEnd(run.run(), store)
 
 
-def open_store(file: Path, matrix: Matrix, results: Path | None) -> Store:
+def run_further(
+    file: Path,
+    matrix: Matrix,
+    options: RunOptions,
+    report: Report,
+    *,
+    known: Sequence[Cell],
+    further: Sequence[Cell],
+) -> Store:
+    """Run `further` cells that the matrix allows into the folder `options.results`, each launched
+    as it would be beside the `known` ones.
+
+    Raises:
+        UserError, StoreError: as `run_matrix`.
+    """
+    cells = {cell.fingerprint: cell for cell in (*known, *further)}
+    whole = planning.build(matrix, Expansion(cells=tuple(cells.values()), excluded=()))
+    plan = planning.select(whole, [cell.id for cell in further])
+    with choose(quiet=options.quiet) as display:
+        store = open_store(file, matrix, whole, options.results)
+        with store.writing():
+            require_same_cells(store, plan)
+            store.write_plan(planning.to_json(plan))
+            run = _Run(matrix, plan, store, display=display, options=options, report=report)
+            run.run()
+    return store
+
+
+def open_store(file: Path, matrix: Matrix, plan: Plan, results: Path | None) -> Store:
     """A new results folder for the matrix, or the one that is to be resumed.
 
     Raises:
@@ -83,11 +132,7 @@ def open_store(file: Path, matrix: Matrix, results: Path | None) -> Store:
     info = new_sweep(matrix.name, text, matrix_file=file.name, store_text=matrix.store_text)
     if results is not None and (results / "sweep.json").exists():
         store = Store.open(results)
-        if store.info.matrix_sha256 != info.matrix_sha256:
-            raise UserError(
-                f"{results} holds a sweep of another matrix file than {file} as it is now",
-                remedy="choose another --results, or restore the file from its matrix.yaml",
-            )
+        require_same_matrix(store, file, text, plan, info.matrix_sha256)
         return store
     if results is not None:
         info = msgspec.structs.replace(info, id=results.resolve().name)
@@ -96,22 +141,19 @@ def open_store(file: Path, matrix: Matrix, results: Path | None) -> Store:
     return store
 
 
-def check_resumable(store: Store, plan: Plan) -> None:
-    """Refuse to go on with a sweep whose cells mean something else now.
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Where no event loop listens yet, let SIGTERM interrupt as Ctrl-C does: Ray's own handler, in
+    place since it started, would end the process with nothing written."""
 
-    The matrix file is the same then, but a prompts file, an overlay or the program has changed.
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
 
-    Raises:
-        UserError: names a cell that the folder holds under other settings.
-    """
-    now = {cell.id: cell.fingerprint for cell in plan.cells}
-    for cell in (*store.cells(), *(evidence.cell for evidence in store.evidences())):
-        if now.get(cell.id, cell.fingerprint) != cell.fingerprint:
-            raise UserError(
-                f"{store.root}: {cell.id} was begun with other settings than it has now: its"
-                " prompts, an overlay folder, an engine's recipe or matrixrun itself has changed",
-                remedy="choose another --results",
-            )
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Run:
@@ -175,7 +217,12 @@ class _Run:
         """Run the launches that are left, until they end or it is cut short."""
         cluster.connect(self.options.address)
         cache = cache_folder()
-        workloads = stage(self.matrix, left, self.store, cache, self.display.progress)
+        try:
+            with _interruptible():
+                staged = stage(self.matrix, left, self.store, cache, self.display.progress)
+        except KeyboardInterrupt:
+            self.display.note("interrupted before any launch; run again to resume")
+            return
         timeouts = self.matrix.timeouts
         sweep = Sweep(
             matrix=self.matrix,
@@ -189,7 +236,8 @@ class _Run:
                 build_timeout=timeouts.build,
             ),
             judging=self.judging,
-            workloads=workloads,
+            workloads=staged.workloads,
+            unstaged=staged.missing,
         )
         asyncio.run(self._until_done(sweep))
 

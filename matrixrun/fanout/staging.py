@@ -8,11 +8,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from matrixrun import engines, models, workloads
 from matrixrun.engines import environments
-from matrixrun.evidence.launches import ArmConfig
+from matrixrun.evidence.errors import BuildError, EngineDied, EngineError
+from matrixrun.evidence.launches import ArmConfig, Endpoint
 from matrixrun.matrix import Matrix
 from matrixrun.plan import Plan
 from matrixrun.record import Store
@@ -21,31 +23,51 @@ from matrixrun.workloads import Tokenizer, Workload
 OnLine = Callable[[str], None]
 
 
-def stage(
-    matrix: Matrix, plan: Plan, store: Store, cache: Path, on_line: OnLine
-) -> dict[str, Workload]:
+@dataclass
+class Staged:
+    """Workloads by model, and why a model has none: what is needed to read its tokenizer could not
+    be had from any engine of the plan. It costs that model's cells, no others."""
+
+    workloads: dict[str, Workload] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+def stage(matrix: Matrix, plan: Plan, store: Store, cache: Path, on_line: OnLine) -> Staged:
     """Return the workload of each model of the plan, stored on the way.
 
     A resumed sweep takes them from its results folder.
 
     Raises:
         UserError: a tokenizer or the user's own prompts cannot be read.
-        BuildError: a `builtin:` checkpoint cannot be built.
-        EngineError: an engine that is to tokenize does not start.
     """
-    staged: dict[str, Workload] = {}
+    staged = Staged()
+    tried: set[tuple[str, str, str]] = set()
     for launch in plan.launches:
-        name = launch.config.model
-        if name in staged:
+        config = launch.config
+        name, where = config.model, config.endpoint.url if config.endpoint else ""
+        if name in staged.workloads or (name, config.engine, where) in tried:
             continue
-        if store.has_workload(name):
-            staged[name] = store.workload(name)
-            continue
-        with _tokenizer(launch.config, matrix, cache, on_line) as tokenizer:
-            on_line(f"tokenizing {matrix.workload.prompts} prompts for {name}")
-            staged[name] = workloads.build(matrix.workload, tokenizer, seed=matrix.seed)
-        store.write_workload(name, staged[name])
+        tried.add((name, config.engine, where))
+        try:
+            staged.workloads[name] = _workload(config, matrix, store, cache, on_line)
+            staged.missing.pop(name, None)
+        except (BuildError, EngineError) as error:
+            on_line(f"{name}: {error.message}")
+            staged.missing.setdefault(name, error.message)
     return staged
+
+
+def _workload(
+    config: ArmConfig, matrix: Matrix, store: Store, cache: Path, on_line: OnLine
+) -> Workload:
+    name = config.model
+    if store.has_workload(name):
+        return store.workload(name)
+    with _tokenizer(config, matrix, cache, on_line) as tokenizer:
+        on_line(f"tokenizing {matrix.workload.prompts} prompts for {name}")
+        made = workloads.build(matrix.workload, tokenizer, seed=matrix.seed)
+    store.write_workload(name, made)
+    return made
 
 
 @contextmanager
@@ -57,6 +79,10 @@ def _tokenizer(
     engine, path = engines.get(config.kind), config.target.path
     builtin = models.is_builtin(path)
     environment = None
+    if config.endpoint is not None and engine.tokenizing is not None:
+        with _attached_tokenizer(config.endpoint, engine.tokenizing, config.model) as tokenizer:
+            yield tokenizer
+        return
     if builtin or engine.tokenizing is not None:
         environment = environments.prepare(
             config.recipe, cache=cache, timeout=matrix.timeouts.build, on_line=on_line
@@ -83,3 +109,19 @@ def _tokenizer(
                 yield workloads.ServedTokenizer(source)
             finally:
                 source.close()
+
+
+@contextmanager
+def _attached_tokenizer(
+    endpoint: Endpoint, tokenizing: engines.Tokenizing, name: str
+) -> Iterator[Tokenizer]:
+    """The tokenizer of a server that runs already."""
+    reach = engines.Reach(engines.headers_of(endpoint), endpoint.model)
+    try:
+        source = tokenizing.connect(endpoint.url, "", name=name, reach=reach)
+    except EngineDied as error:
+        raise EngineDied(f"{endpoint.url}: {error.message}") from error
+    try:
+        yield workloads.ServedTokenizer(source)
+    finally:
+        source.close()

@@ -7,12 +7,14 @@ evidence is written as soon as its group's scoring launch has answered the judge
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import time
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 import matrixrun
-from matrixrun import plan as planning
 from matrixrun import probes
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.errors import StoreError
@@ -28,26 +30,41 @@ from matrixrun.fanout.gang import (
     broken,
     impossible,
     lost,
+    unstaged,
     with_attempts,
 )
 from matrixrun.judge import JudgeSettings, judge_sweep
 from matrixrun.matrix import Matrix, fingerprint
-from matrixrun.plan import Capacity, Plan, PlannedPair
+from matrixrun.plan import Placement, Plan, PlannedPair, Queue, Running
 from matrixrun.probes import Answered, Data, Source
 from matrixrun.record import Display, Store
 from matrixrun.record.replay import Reader
 from matrixrun.workloads import Workload
 
-ATTEMPTS = 2
+ATTEMPTS = 4
 POLL_SECONDS = 1.0
 CONFIRMATION_ROUNDS = 3
 SERVING = ("ready", "serving", "stopped")
+
+
+@dataclass(frozen=True)
+class Started:
+    """A launch at work, and since when on the monotonic clock."""
+
+    placement: Placement
+    at: float
+
+    def running(self) -> Running:
+        """With the seconds that it is expected to go on."""
+        left = self.placement.launch.seconds - (time.monotonic() - self.at)
+        return Running(self.placement, max(0.0, left))
 
 
 @dataclass
 class Sweep:
     """All that the driver holds while launches run.
 
+    `unstaged` says why a model has no workload: its launches are concluded without being started.
     `observed` and `scored` say for each pass of a launch what was observed and where it lies.
     """
 
@@ -58,28 +75,29 @@ class Sweep:
     launching: LaunchSettings
     judging: JudgeSettings
     workloads: dict[str, Workload]
+    unstaged: dict[str, str] = field(default_factory=dict)
     outcomes: dict[str, LaunchOutcome] = field(default_factory=dict)
     observed: dict[Source, tuple[tuple[Observation, ...], PassRecord]] = field(default_factory=dict)
     scored: dict[Source, PassRecord] = field(default_factory=dict)
     confirmed: dict[str, PassRecord] = field(default_factory=dict)
     running: dict[str, RunningLaunch] = field(default_factory=dict)
+    lately: cluster.Lately = field(default_factory=cluster.Lately)
 
     def __post_init__(self) -> None:
         self._probes = probes.resolve(self.matrix.probes)
 
     async def run(self) -> None:
         """Run every launch of the plan; returns when each has an outcome."""
-        pending = {launch.id: launch for launch in self.plan.launches}
-        tasks: dict[asyncio.Task[None], Launch] = {}
+        queue = Queue(self.plan.launches)
+        tasks: dict[asyncio.Task[None], Started] = {}
         watcher = asyncio.create_task(self._watch())
         try:
-            while pending or tasks:
-                for launch in self._next(pending.values(), tasks.values()):
-                    del pending[launch.id]
-                    tasks[asyncio.create_task(self._launch(launch))] = launch
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    del tasks[task]
+            while queue or tasks:
+                for placement in self._next(queue, tasks.values()):
+                    started = Started(placement, time.monotonic())
+                    tasks[asyncio.create_task(self._launch(placement))] = started
+                for task in await _first_ended(tasks):
+                    queue.ended(tasks.pop(task).placement.launch)
                     task.result()
         finally:
             watcher.cancel()
@@ -88,15 +106,14 @@ class Sweep:
             await asyncio.gather(*tasks, return_exceptions=True)
             self.release()
 
-    def _next(self, pending: Iterable[Launch], running: Iterable[Launch]) -> list[Launch]:
+    def _next(self, queue: Queue, running: Iterable[Started]) -> list[Placement]:
         """The launches to start now. One that no node can ever hold is started too: its attempt
         says so at once, while it would wait for ever in a queue."""
-        waiting, busy = list(pending), list(running)
         nodes = cluster.nodes()
-        hopeless = [one for one in waiting if cluster.infeasible(one.gang, nodes)]
-        rest = [one for one in waiting if one not in hopeless]
-        ready = planning.next_launches(rest, busy, _free(nodes, busy))
-        return hopeless + ready
+        hopeless = [Placement(launch, ()) for launch in queue.impossible(self.lately.nodes())]
+        held = [started.running() for started in running]
+        free = cluster.free(nodes, [one.placement for one in held])
+        return hopeless + queue.next(free, held)
 
     async def _watch(self) -> None:
         """Show what each launch is doing before it serves; its passes the driver shows itself."""
@@ -120,10 +137,14 @@ class Sweep:
 
     # -- one launch --------------------------------------------------------------------------
 
-    async def _launch(self, launch: Launch) -> None:
+    async def _launch(self, placement: Placement) -> None:
+        launch = placement.launch
         if launch.role is Role.A and not self._needed(launch):
             return
-        outcome = await self._attempts(launch)
+        began = time.monotonic()
+        why = self.unstaged.get(launch.config.model)
+        outcome = await self._attempts(placement) if why is None else unstaged(launch, why)
+        outcome = msgspec.structs.replace(outcome, seconds=round(time.monotonic() - began, 1))
         self.outcomes[launch.id] = outcome
         self.store.write_outcome(outcome)
         self.display.launch(launch.id, str(outcome.end), detail=outcome.message)
@@ -141,10 +162,12 @@ class Sweep:
         outcome = self.outcomes.get(launch_id)
         return outcome is not None and outcome.end is LaunchEnd.SERVED
 
-    async def _attempts(self, launch: Launch) -> LaunchOutcome:
-        why = ""
+    async def _attempts(self, placement: Placement) -> LaunchOutcome:
+        launch, why = placement.launch, ""
         for attempt in range(1, ATTEMPTS + 1):
-            running = RunningLaunch(launch, self.launching)
+            # The nodes of an attempt that was lost may be gone: Ray looks for others.
+            on = placement.nodes if attempt == 1 else ()
+            running = RunningLaunch(launch, self.launching, on, self.lately.nodes)
             self.running[launch.id] = running
             self._begin_again(launch)
             try:
@@ -180,6 +203,8 @@ class Sweep:
             await self._serve(running)
         outcome, log = await running.finish()
         self.store.write_log(launch.id, log)
+        if outcome.end is LaunchEnd.LOST:
+            raise LostError(f"killed from outside: {outcome.message}")
         return outcome
 
     async def _serve(self, running: RunningLaunch) -> None:
@@ -188,6 +213,8 @@ class Sweep:
         workload = self.workloads[launch.config.model]
         cells = [cell for cell in self.plan.cells if cell.id in launch.cells]
         for probe in self._probes:
+            if launch.role is Role.FORCED and not probe.forcing:
+                continue
             passes = probe.passes(launch, cells, workload, self.matrix)
             if not await self._pass_by_pass(running, passes, workload):
                 return
@@ -231,7 +258,7 @@ class Sweep:
 
     def _group(self, scorer: Launch) -> set[str]:
         pairs = self._pairs(scorer)
-        return {scorer.id} | {name for pair in pairs for name in (pair.on, pair.null) if name}
+        return {scorer.id} | {name for pair in pairs for name in pair.launches}
 
     async def _score(self, running: RunningLaunch, workload: Workload) -> None:
         scorer = running.launch
@@ -321,7 +348,7 @@ class Sweep:
                 records[f"{name}.scores"] = self.scored[source]
         if pair.cell in self.confirmed:
             records["confirm"] = self.confirmed[pair.cell]
-        roles = {"on": pair.on, "A": pair.off, "B": pair.null}
+        roles = {"on": pair.on, "A": pair.off, "B": pair.null, "forced": pair.forced}
         return CellEvidence(
             cell=cell,
             outcomes={
@@ -359,10 +386,10 @@ def _about(answer: PassAnswer) -> dict[str, Any]:
     }
 
 
-def _free(nodes: list[cluster.Node], running: Iterable[Launch]) -> Capacity:
-    """What is left of the cluster beside the running launches."""
-    gangs = [launch.gang for launch in running]
-    return Capacity(
-        accelerators=sum(n.accelerators for n in nodes) - sum(g.accelerators for g in gangs),
-        cpus=sum(n.cpus for n in nodes) - sum(g.cpus for g in gangs),
-    )
+async def _first_ended(tasks: Collection[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+    """Wait until a task has ended, or for a moment: nodes come, and other jobs leave."""
+    if not tasks:
+        await asyncio.sleep(POLL_SECONDS)
+        return set()
+    done, _ = await asyncio.wait(tasks, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    return done

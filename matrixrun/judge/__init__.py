@@ -11,12 +11,14 @@ testimony    what a witness returns
 probed       what further probes observed, compared and judged
 witnesses/   one file a witness
 invariance   acceptance over batch size, caching and topology
+agreement    acceptance of the same target and draft over engines and versions
 paired_steps acceptance step by step, between cells of one drafter
 betting      sampled tokens as bets at the target's own odds
 sampled      sampled answers laid out for that
 processors   logits processors, and what they leave of each token
 prompt_lookup what an n-gram drafter must propose
 patterns     loops, empty answers, stop tokens
+counters     an engine's counters by what they count
 steps        verification steps, and the engine's counters of them
 power        how many requests show which fault
 statistics   sign flips, Holm, tails, clustered intervals

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -50,8 +50,8 @@ class CellObservations:
     `on`, `off` (launch A) and `null` (the control: A again in reversed order, or launch B) answer
     the same requests; the `*_scores` are PREFILL scores on A of all that each emitted, one a
     request under the request's id. `confirmations` are re-scorings under the ids of an earlier
-    Want. `prompts` maps request ids to the prompt's token ids. `probes` holds what further probes
-    observed.
+    Want. `prompts` maps request ids to the prompt's token ids, `answers` to the text that must
+    stand in a right answer, where that is known. `probes` holds what further probes observed.
     """
 
     evidence: CellEvidence
@@ -63,6 +63,7 @@ class CellObservations:
     null_scores: tuple[Score, ...] = ()
     confirmations: tuple[Score, ...] = ()
     prompts: Mapping[str, tuple[int, ...]] | None = None
+    answers: Mapping[str, str] = field(default_factory=dict)
     probes: tuple[ProbeObserved, ...] = ()
 
     @property

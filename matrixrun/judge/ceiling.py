@@ -3,7 +3,9 @@
 ceiling = max(floor, learned). The floor is fixed by the arithmetic, before anything is seen. The
 learned part is the tail of how far a token's lead over the others moves between two off
 evaluations (decoding and prefill), fitted on one half of the prompts and checked on the other. It
-is never the largest value seen in a control: that would be beaten by chance half of the time.
+is never the largest value seen in a control: that would be beaten by chance half of the time; and
+never more than the band, which calls a control too noisy: a tail that far out is extrapolated, and
+three evaluations that all put a token beyond the band are no rounding.
 """
 
 from __future__ import annotations
@@ -53,10 +55,10 @@ RESOLUTION = 1e-5
 
 @dataclass(frozen=True)
 class Ceiling:
-    """`value` in nats. `learned` is None where no tail could be fitted; `trusted` is False where
-    the control moves by more than the floor and its tail could not be fitted and checked; then
-    nothing above `value` is more than a suspicion. `usual` is the movement exceeded at one
-    position in a thousand, `positions` the number of leads compared."""
+    """`value` in nats. `learned`, which counts up to the band only, is None where no tail could be
+    fitted; `trusted` is False where the control moves by more than the floor and its tail could not
+    be fitted and checked; then nothing above `value` is more than a suspicion. `usual` is the
+    movement exceeded at one position in a thousand, `positions` the number of leads compared."""
 
     value: float
     floor: float
@@ -137,7 +139,7 @@ def learn_ceiling(case: Case) -> Ceiling:
     tail = fit_tail(first, share=TAIL_SHARE, least=LEAST_EXCESSES)
 
     def settled(learned: float | None, trusted: bool, note: str) -> Ceiling:
-        value = max(floor, learned or 0.0)
+        value = max(floor, min(learned or 0.0, band))
         return Ceiling(value, floor, band, learned, trusted, usual, both.size, note)
 
     if both.size == 0:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from matrixrun.evidence.requests import Observation
+from matrixrun.evidence.requests import CANCELLED, Observation
 from matrixrun.evidence.verdicts import Finding
 from matrixrun.judge.case import Case, CellObservations, ProbeObserved, build_case
 from matrixrun.judge.examination import Examination, examine
@@ -54,7 +54,7 @@ def _case(observed: CellObservations, probe: ProbeObserved, main: Case) -> Case:
     prompts = {
         name: _prompt(one, shared)
         for name, one in sent[1].items()
-        if all(name in arm and np.array_equal(arm[name].sent, one.sent) for arm in sent)
+        if all(name in arm and _alike(arm[name], one) for arm in sent)
     }
     on, off, null = (
         tuple(one for one in probe.answers(arm) if one.request in prompts) for arm in ARMS
@@ -77,6 +77,12 @@ def _by_name(observed: CellObservations) -> dict[str, tuple[int, ...]]:
     """Return the workload's prompts that equality sent, by name."""
     known = observed.prompts or {}
     return {one.prompt: known[one.request] for one in observed.off if one.request in known}
+
+
+def _alike(one: Observation, other: Observation) -> bool:
+    """Whether two answers are to the same prompt, and neither was dropped by its client."""
+    dropped = CANCELLED in (one.finish_reason, other.finish_reason)
+    return not dropped and np.array_equal(one.sent, other.sent)
 
 
 def _prompt(one: Observation, shared: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:

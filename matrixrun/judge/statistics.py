@@ -14,7 +14,8 @@ Floats = NDArray[np.float64]
 
 # So many sums cost a millisecond; where there are more, the saddlepoint is within a few per cent.
 MOST_COUNTED = 1 << 17
-ALWAYS_COUNTED = 16
+# Up to so many, all sign vectors are counted by halves: 2^13 sums each, a millisecond.
+ALWAYS_COUNTED = 26
 # Beside the largest difference, a smaller one than this is lost in the rounding of their sum.
 NEGLIGIBLE = 1e-9
 
@@ -23,38 +24,62 @@ def sign_flip_p_value(differences: Floats) -> float:
     """Return P(sum of randomly signed differences >= their sum): one-sided, for an excess.
 
     `differences` [n] are paired, one for each prompt; zeros carry no contrast and drop out. The
-    sign vectors that reach the sum are counted where there are few: always up to 16 differences,
-    and beyond that wherever the p-value is small. Else the saddlepoint approximation for
+    sign vectors that reach the sum are counted: always up to 26 differences, and beyond that
+    wherever they, or those that do not reach it, are few. Else the saddlepoint approximation for
     randomisation tests (Robinson 1982, J. R. Statist. Soc. B 44; tail formula of Lugannani and
-    Rice 1980), never below the smallest attainable 2^-n. Beyond 16, sums at or below 0 give 1.
+    Rice 1980), never below the smallest attainable 2^-n. A negative sum is reached unless the
+    opposite one is passed, signs being symmetric: no smaller difference lowers the p-value.
     """
     finite = differences[np.isfinite(differences) & (differences != 0)].astype(np.float64)
     if finite.size == 0:
         return 1.0
     scaled = np.sort(finite / np.abs(finite).max())
     scaled = scaled[np.abs(scaled) > NEGLIGIBLE]
-    if scaled.size > ALWAYS_COUNTED and scaled.sum() <= 0.0:
-        return 1.0
-    counted = _counted(scaled)
-    return _saddlepoint(scaled) if counted is None else counted
+    if scaled.size <= ALWAYS_COUNTED:
+        return _counted_by_halves(scaled)
+    if scaled.sum() > 0.0:
+        counted = _counted(scaled)
+        return _saddlepoint(scaled) if counted is None else counted
+    passing = _counted(-scaled, reaching=False)
+    return 1.0 - (_saddlepoint(-scaled) if passing is None else passing)
 
 
-def _counted(differences: Floats) -> float | None:
-    """Return the exact p-value, or None where too many sign vectors would have to be counted.
-
-    A sign vector reaches the sum when what it turns negative adds up to no more than what is
-    negative already, so subsets of the sizes are counted, smallest sizes first.
-    """
+def _to_turn(differences: Floats) -> tuple[Floats, float, float]:
+    """Return the sizes of the differences, how much of them a sign vector may turn negative and
+    still reach their sum (what is negative already), and what that is lost in by rounding."""
     sizes = np.sort(np.abs(differences))
     most = float(sizes.sum() - differences.sum()) / 2.0
-    slack = 1e-9 * float(sizes.sum())
+    return sizes, most, 1e-9 * float(sizes.sum())
+
+
+def _counted_by_halves(differences: Floats) -> float:
+    """Return the exact p-value: a subset of the sizes is a subset of one half and one of the
+    other, and for each of the first those of the other that still fit are looked up."""
+    sizes, most, slack = _to_turn(differences)
+    one, other = _subset_sums(sizes[::2]), np.sort(_subset_sums(sizes[1::2]))
+    fitting = np.searchsorted(other, most + slack - one, side="right")
+    return float(int(fitting.sum()) * 0.5**sizes.size)
+
+
+def _subset_sums(sizes: Floats) -> Floats:
+    sums = np.zeros(1)
+    for size in sizes:
+        sums = np.concatenate([sums, sums + size])
+    return sums
+
+
+def _counted(differences: Floats, *, reaching: bool = True) -> float | None:
+    """Return the exact share of sign vectors that reach the sum (or pass it), or None where too
+    many would have to be counted: subsets of what may be turned negative, smallest sizes first."""
+    sizes, most, slack = _to_turn(differences)
+    limit = most + slack if reaching else most - slack
     sums = np.zeros(1)
     for size in sizes:
         added = sums + size
-        sums = np.concatenate([sums, added[added <= most + slack]])
+        sums = np.concatenate([sums, added[added <= limit]])
         if sums.size > MOST_COUNTED:
             return None
-    return float(sums.size * 0.5**sizes.size)
+    return float(sums[sums <= limit].size * 0.5**sizes.size)
 
 
 def _saddlepoint(differences: Floats) -> float:

@@ -19,12 +19,15 @@ LEAST_WHOLE_SHARE = 0.3
 class Steps:
     """The on arm's verification steps in one row [S]: draft tokens `accepted` and `drafted`, the
     request's index `owner`, and `last`, whether it is its request's last step (which the output
-    limit may have cut). `given` is False where the engine gives no per-step data."""
+    limit may have cut). `ordered` is False for steps of which only that much is known: they are
+    counted whole, so none of them is last. `given` is False where the engine gives no per-step
+    data."""
 
     accepted: NDArray[np.int64]
     drafted: NDArray[np.int64]
     owner: NDArray[np.int64]
     last: NDArray[np.bool_]
+    ordered: NDArray[np.bool_]
     given: bool
 
     @property
@@ -45,13 +48,16 @@ def steps_of(case: Case) -> Steps:
     answers = case.on.observations
     lengths = np.array([answer.drafted.size for answer in answers], dtype=np.int64)
     ends = np.cumsum(lengths)
+    ordered = np.repeat([answer.steps_ordered for answer in answers], lengths).astype(bool)
     last = np.zeros(int(lengths.sum()), dtype=bool)
     last[ends[lengths > 0] - 1] = True
+    last &= ordered
     return Steps(
         accepted=_joined([answer.accepted for answer in answers]),
         drafted=_joined([answer.drafted for answer in answers]),
         owner=np.repeat(np.arange(lengths.size), lengths),
         last=last,
+        ordered=ordered,
         given=bool(lengths.sum() > 0),
     )
 

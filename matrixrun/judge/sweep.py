@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.requests import ScoreRequest
 from matrixrun.evidence.verdicts import CellResult, Finding, Verdict, Want
-from matrixrun.judge.case import Case, CellObservations, build_case
+from matrixrun.judge.agreement import Drafting, engine_notices
+from matrixrun.judge.case import CellObservations, build_case
 from matrixrun.judge.examination import examine
 from matrixrun.judge.invariance import acceptance_notices
 from matrixrun.judge.paired_steps import Trail, step_findings, trail_of
 from matrixrun.judge.probed import hear_probe, rate_tests
 from matrixrun.judge.settings import JudgeSettings
 from matrixrun.judge.statistics import Ratio, holm
-from matrixrun.judge.steps import steps_of
+from matrixrun.judge.steps import counters_of, steps_of
 from matrixrun.judge.testimony import Objection, Testimony
 from matrixrun.judge.verdict import assemble
 from matrixrun.judge.witnesses import RATE_TESTS, WITNESSES, examine_outcomes
-from matrixrun.judge.witnesses.acceptance import LENGTH, acceptance_ratios
+from matrixrun.judge.witnesses.acceptance import LENGTH, acceptance_ratios, counted_ratios
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,14 @@ def judge_sweep(
     told = _stand(heard, settings.alpha)
     lengths = {one.cell.id: one.length for one in heard if one.length is not None}
     notices = acceptance_notices([one.cell for one in heard], lengths)
+    engines = engine_notices([one.drafting for one in heard if one.drafting is not None])
     trails = {one.cell.id: one.trail for one in heard if one.trail is not None}
     by_step = step_findings([one.cell for one in heard], trails)
     results, wants = [], []
     for one, testimony in zip(heard, told, strict=True):
-        found = (*by_step.get(one.cell.id, ()), *notices.get(one.cell.id, ()))
-        noticed = testimony + Testimony(findings=found)
-        results.append(assemble(one.cell, noticed, settings))
+        name = one.cell.id
+        found = (*by_step.get(name, ()), *notices.get(name, ()), *engines.get(name, ()))
+        results.append(assemble(one.cell, testimony + Testimony(findings=found), one.settings))
         scores = _once(testimony.wants)
         if scores and not final:
             wants.append(Want(cell=one.cell.id, scores=scores))
@@ -59,11 +63,14 @@ def judge_sweep(
 
 @dataclass(frozen=True)
 class _Heard:
-    """One cell's testimony; its mean acceptance length and its steps if it has them."""
+    """One cell's testimony; its steps and its mean acceptance length if it has them: by its steps,
+    and as `drafting` by the engine's own count where there are none."""
 
     cell: Cell
     told: Testimony
+    settings: JudgeSettings
     length: Ratio | None = None
+    drafting: Drafting | None = None
     trail: Trail | None = None
     rate_tests: int = RATE_TESTS
 
@@ -72,24 +79,27 @@ def _hear(observed: CellObservations, settings: JudgeSettings, sweep_cells: int)
     """Return all testimony on one cell; its observations are not needed afterwards."""
     told = examine_outcomes(observed.evidence)
     if told.objections:
-        return _Heard(observed.cell, told)
+        return _Heard(observed.cell, told, settings)
+    if "B" not in observed.evidence.outcomes:  # an attached pair in a sweep that has launches B
+        settings = msgspec.structs.replace(settings, control="within-launch")
     case = build_case(observed, settings, sweep_cells)
     if not case.requests:
         reason = "no request was answered by the on arm, the off arm and a control"
         objection = Objection(Verdict.INCONCLUSIVE, reason)
-        return _Heard(observed.cell, Testimony(objections=(objection,)))
+        return _Heard(observed.cell, Testimony(objections=(objection,)), settings)
     examination = examine(case)
     for witness in WITNESSES:
         told += witness.examine(examination)
     for probe in observed.probes:
         told += hear_probe(observed, probe, examination)
     tests = RATE_TESTS + sum(map(rate_tests, observed.probes))
+    level, steps = 1.0 - settings.alpha, steps_of(case)
+    length = acceptance_ratios(case, steps, level).get(LENGTH)
+    known = length or counted_ratios(case, steps, counters_of(case), level).get(LENGTH)
+    facts = observed.evidence.outcomes["on"].facts
+    drafting = None if known is None else Drafting(observed.cell, known, facts)
     trail = trail_of(case) if sweep_cells > 1 else None
-    return _Heard(observed.cell, told, _acceptance_length(case), trail, tests)
-
-
-def _acceptance_length(case: Case) -> Ratio | None:
-    return acceptance_ratios(case, steps_of(case), 1.0 - case.settings.alpha).get(LENGTH)
+    return _Heard(observed.cell, told, settings, length, drafting, trail, tests)
 
 
 def _stand(heard: list[_Heard], alpha: float) -> list[Testimony]:

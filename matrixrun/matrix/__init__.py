@@ -10,13 +10,15 @@ axes            the axis registry, `matches`;  axis_types: what values an axis t
 grid            grid, rules and includes as typed values
 constraints     the small expression form, without eval
 checkpoints     target_of: which checkpoint a cell uses
-expansion       expand: product, exclude, constraints, include
+expansion       expand: product, exclude, constraints, include, strategy
+covering        cover: a covering array of the allowed cells
 cell_identity   ids and fingerprints of cells;  fingerprint: the hash itself
 editor_schema   json_schema: for editors
 """
 
 from matrixrun.matrix.axes import AXES, CLIENT_AXES, matches
 from matrixrun.matrix.checkpoints import Target, target_of
+from matrixrun.matrix.covering import Combination, Interactions
 from matrixrun.matrix.editor_schema import json_schema
 from matrixrun.matrix.expansion import Expansion, expand
 from matrixrun.matrix.fingerprint import fingerprint
@@ -27,7 +29,9 @@ from matrixrun.matrix.schema import Matrix
 __all__ = [
     "AXES",
     "CLIENT_AXES",
+    "Combination",
     "Expansion",
+    "Interactions",
     "Matrix",
     "Target",
     "error_at",

@@ -99,7 +99,9 @@ def _settings(matrix: Matrix) -> Any:
     number of threads decides how sums are split. Time limits, `detect` and `expect` do not."""
     resources = matrix.resources
     hardware = [resources.accelerator] if resources.accelerator else resources.cpus_per_rank
+    spread = {} if resources.ranks_per_node is None else {"ranks": resources.ranks_per_node}
     return {
+        **spread,
         "workload": portable(matrix.workload.model_dump(), matrix),
         "probes": sorted(set(matrix.probes)),
         "control": matrix.control,
@@ -125,10 +127,11 @@ def portable(value: Any, matrix: Matrix) -> Any:
 
 def sort_key(axes: Assignment) -> tuple[tuple[int, str | int, str], ...]:
     """A total order over cells: axis by axis, numbers by size, text by letter."""
-    return tuple(_value_key(axes[name]) for name in BY_NAME)
+    return tuple(value_key(axes[name]) for name in BY_NAME)
 
 
-def _value_key(value: AxisValue) -> tuple[int, str | int, str]:
+def value_key(value: AxisValue) -> tuple[int, str | int, str]:
+    """A value's place in that order."""
     if value is None:
         return (0, 0, "")
     if isinstance(value, bool | int | float):

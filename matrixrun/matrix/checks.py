@@ -13,7 +13,10 @@ from matrixrun.matrix.grid import complete_include, read_grid, read_include, rea
 from matrixrun.matrix.problems import Key, Problem, did_you_mean, raise_problems
 from matrixrun.matrix.schema import EngineSpec, Matrix, ModelSpec
 
-PROBES = ("acceptance", "equality", "processors", "sampling")
+PROBES = (
+    *("acceptance", "conversation", "equality", "pressure"),
+    *("processors", "rollback", "sampling"),
+)
 
 
 def check(matrix: Matrix, *, file: str) -> None:
@@ -29,6 +32,7 @@ def check(matrix: Matrix, *, file: str) -> None:
         *_expect_problems(matrix),
         *_probe_problems(matrix),
         *_workload_problems(matrix),
+        *_strategy_problems(matrix),
         *_constraint_problems(matrix),
     ]
     raise_problems(file, matrix.source.positions, problems)
@@ -58,12 +62,47 @@ def _engine_problems(matrix: Matrix) -> Iterable[Problem]:
         yield Problem(("engines",), "names no engine", "add `vllm: {kind: vllm}`")
     for name, engine in matrix.engines.items():
         key: Key = ("engines", name)
+        if engine.attach is not None:
+            yield from _attach_problems(matrix, engine, key)
+            continue
         given = [way for way in ("install", "python", "image") if getattr(engine, way) is not None]
+        if engine.image is not None and (engine.binary or "").startswith("builtin:"):
+            message = "is built on the node, where a container does not look"
+            yield Problem((*key, "binary"), message, "name the server that the image holds")
         if len(given) > 1:
             message = f"has {' and '.join(f'`{way}`' for way in given)}"
             yield Problem((*key, given[1]), message, "keep one: an engine has one environment")
         elif given and given[0] != "install":
             yield from _installed_problems(engine, key, given[0])
+
+
+def _attach_problems(matrix: Matrix, engine: EngineSpec, key: Key) -> Iterable[Problem]:
+    """An attached engine is somebody else's: what would shape a launch has no effect, and what it
+    cannot be compared with is no control."""
+    attach = engine.attach
+    assert attach is not None
+    for part, field in EngineSpec.model_fields.items():
+        if part in ("kind", "attach") or getattr(engine, part) == field.default:
+            continue
+        message = "has no effect beside `attach`: nothing is launched"
+        yield Problem((*key, part), message, "remove it, or remove `attach`")
+    key = (*key, "attach")
+    if attach.on == attach.off:
+        remedy = "give the address of the server that speculates"
+        yield Problem((*key, "on"), "is the same server as `off`", remedy)
+    if attach.second_off in (attach.on, attach.off):
+        message = "is one of the pair's own servers"
+        remedy = "remove it: the off server is its own control then"
+        yield Problem((*key, "second_off"), message, remedy)
+    written = matrix.control if "control" in matrix.model_fields_set else None
+    if attach.second_off is None and written == "between-launches":
+        message = "control: between-launches needs a second server without speculation"
+        remedy = "add `second_off: URL` here, or write `control: within-launch`"
+        yield Problem(key, message, remedy)
+    if attach.second_off is not None and written == "within-launch":
+        message = "has no effect beside `control: within-launch`"
+        remedy = "remove it, or write `control: between-launches`"
+        yield Problem((*key, "second_off"), message, remedy)
 
 
 def _installed_problems(engine: EngineSpec, key: Key, given: str) -> Iterable[Problem]:
@@ -259,6 +298,13 @@ def _workload_problems(matrix: Matrix) -> Iterable[Problem]:
             message = f"{most} tokens cannot hold prompt and output of the workload ({needed})"
             remedy = "raise it, or lower workload.max_tokens or workload.prompt_tokens"
             yield Problem(("engines", name, "limits", "max_model_len"), message, remedy)
+
+
+def _strategy_problems(matrix: Matrix) -> Iterable[Problem]:
+    strategy = matrix.strategy
+    if strategy.kind == "full" and "strength" in strategy.model_fields_set:
+        message = "has no effect beside `kind: full`: every allowed cell is run"
+        yield Problem(("strategy", "strength"), message, "remove it, or write `kind: covering`")
 
 
 def _constraint_problems(matrix: Matrix) -> Iterable[Problem]:

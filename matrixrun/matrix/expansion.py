@@ -1,4 +1,4 @@
-"""From a matrix to its cells: product, exclude, checkpoints, constraints, then include."""
+"""From a matrix to its cells: product, exclude, checkpoints, constraints, include, strategy."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from matrixrun.matrix.cell_identity import identify, sort_key
 from matrixrun.matrix.checkpoints import unavailable
 from matrixrun.matrix.checks import check
 from matrixrun.matrix.constraints import Constraint, ConstraintError
+from matrixrun.matrix.covering import Interactions, cover
 from matrixrun.matrix.grid import complete_include, read_grid, read_include, read_rule
 from matrixrun.matrix.problems import error_at
 from matrixrun.matrix.schema import Matrix
@@ -25,13 +26,20 @@ MAX_COMBINATIONS = 200_000
 Assignment = dict[str, AxisValue]
 Identity = tuple[tuple[int, str | int, str], ...]
 Reason = Callable[[Assignment], str | None]
+Rules = list[tuple[dict[str, Any], str]]
 
 
 class Expansion(msgspec.Struct, frozen=True, kw_only=True):
-    """The cells to run and the assignments taken out, both in canonical order."""
+    """The cells to run and the assignments taken out, both in canonical order.
+
+    `interactions` says what a covering array holds; None where all allowed cells are run. `idle`
+    are exclude rules that match no combination of the grid.
+    """
 
     cells: tuple[Cell, ...]
     excluded: tuple[Excluded, ...]
+    interactions: Interactions | None = None
+    idle: tuple[str, ...] = ()
 
 
 def expand(matrix: Matrix, *, file: str) -> Expansion:
@@ -47,7 +55,8 @@ def expand(matrix: Matrix, *, file: str) -> Expansion:
     grid = read_grid(matrix.grid, [])
     _bound(grid, matrix, file)
     constraint = _constraint_reason(matrix, file)
-    reasons = (_exclude_reason(matrix), lambda axes: unavailable(matrix.models, axes), constraint)
+    rules = _exclude_rules(matrix)
+    reasons = (_exclude_reason(rules), lambda axes: unavailable(matrix.models, axes), constraint)
     kept: dict[Identity, Assignment] = {}
     out: dict[Identity, Excluded] = {}
     for axes in _product(grid):
@@ -56,17 +65,27 @@ def expand(matrix: Matrix, *, file: str) -> Expansion:
             kept[sort_key(axes)] = axes
         else:
             out[sort_key(axes)] = Excluded(axes=axes, reason=reason)
+    included: list[Assignment] = []
     for i, include in enumerate(matrix.include):
         key = ("include", i)
         axes = complete_include(read_include(include, key, []), grid, key, []) or {}
         identity, reason = sort_key(axes), constraint(axes)
         if reason is None:
             kept[identity] = axes
+            included.append(axes)
             out.pop(identity, None)
         else:
             out[identity] = Excluded(axes=axes, reason=f"included, but {reason}")
-    cells = identify([kept[identity] for identity in sorted(kept)], matrix)
-    return Expansion(cells=cells, excluded=tuple(out[identity] for identity in sorted(out)))
+    chosen, interactions = [kept[identity] for identity in sorted(kept)], None
+    if matrix.strategy.kind == "covering":
+        places, interactions = cover(chosen, included, grid, matrix.strategy.strength)
+        chosen = [chosen[place] for place in places]
+    return Expansion(
+        cells=identify(chosen, matrix),
+        excluded=tuple(out[identity] for identity in sorted(out)),
+        interactions=interactions,
+        idle=_idle(rules, grid),
+    )
 
 
 def _product(grid: dict[str, list[AxisValue]]) -> Iterator[Assignment]:
@@ -84,12 +103,24 @@ def _bound(grid: dict[str, list[AxisValue]], matrix: Matrix, file: str) -> None:
         raise error_at(file, matrix.source.positions, ("grid",), message, remedy)
 
 
-def _exclude_reason(matrix: Matrix) -> Reason:
-    rules = [
+def _exclude_rules(matrix: Matrix) -> Rules:
+    return [
         (read_rule(rule, (), []), f"exclude[{i}]: {_rule_text(rule)}")
         for i, rule in enumerate(matrix.exclude)
     ]
 
+
+def _idle(rules: Rules, grid: dict[str, list[AxisValue]]) -> tuple[str, ...]:
+    """The rules that match nothing. Each axis is asked by itself, the grid being a product."""
+    return tuple(
+        text
+        for rule, text in rules
+        if not all(any(matches({name: part}, {name: v}) for v in grid.get(name, ()))
+                   for name, part in rule.items())
+    )  # fmt: skip
+
+
+def _exclude_reason(rules: Rules) -> Reason:
     def reason(axes: Assignment) -> str | None:
         return next((text for rule, text in rules if matches(rule, axes)), None)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr
 
@@ -17,6 +19,33 @@ Text = Annotated[str, Field(min_length=1)]
 FilePath = Annotated[Text, AfterValidator(file_path)]
 CheckpointPath = Annotated[Text, AfterValidator(dotted_path)]
 InterpreterPath = Annotated[Text, AfterValidator(interpreter_path)]
+
+
+def _address(text: str) -> str:
+    """An http or https address of a server, a path in front of its own paths included."""
+    try:
+        parts = urlsplit(text)
+        whole = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
+    except ValueError:
+        whole = False
+    if not whole:
+        raise ValueError("must be the address of a server, such as https://host:8000")
+    if "@" in parts.netloc:
+        raise ValueError("holds credentials: name their variables in key_env or headers_env")
+    if parts.query or parts.fragment:
+        raise ValueError("must end with its path: nothing after `?` or `#`")
+    return text.rstrip("/")
+
+
+def _variable(text: str) -> str:
+    """The name of an environment variable. The message holds no value: it may be a secret."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
+        raise ValueError("must be the name of an environment variable, not what it holds")
+    return text
+
+
+Address = Annotated[str, AfterValidator(_address)]
+Variable = Annotated[str, AfterValidator(_variable)]
 
 
 class Section(BaseModel):
@@ -42,11 +71,27 @@ class LimitsSpec(Section):
     kv_cache_bytes: Size | None = None
 
 
+class AttachSpec(Section):
+    """Servers that run already, one for each arm; nothing is started or stopped.
+
+    `second_off` is another server without speculation, for the comparison of off with off.
+    `key_env` and the values of `headers_env` name environment variables where launches run."""
+
+    off: Address
+    on: Address
+    second_off: Address | None = None
+    key_env: Variable | None = None
+    headers_env: dict[str, Variable] = {}
+    model: Text | None = None
+
+
 class EngineSpec(Section):
     """An engine and how its environment is made: `install` (the default is the engine's own
-    recipe), or `python`, or `image`; `binary` is a server that is no Python program."""
+    recipe), or `python`, or `image`; `binary` is a server that is no Python program. With `attach`
+    there is none to make."""
 
     kind: Text
+    attach: AttachSpec | None = None
     install: tuple[str, ...] | None = None
     no_deps: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
@@ -119,6 +164,14 @@ class Coverage(Section):
     rejections_per_position: Annotated[Whole, Field(ge=0)] = 1
 
 
+class Strategy(Section):
+    """Which of the allowed cells are run: all of them, or a covering array, in which every
+    combination of `strength` values that an allowed cell has still occurs."""
+
+    kind: Literal["full", "covering"] = "full"
+    strength: Size = 2
+
+
 class Timeouts(Section):
     """Seconds: until an engine is healthy, for one request, for building an environment."""
 
@@ -129,9 +182,11 @@ class Timeouts(Section):
 
 class Resources(Section):
     """What a launch reserves. Without `accelerator`, launches run on CPU and reserve
-    `cpus_per_rank` cores for each rank; with it, one accelerator a rank."""
+    `cpus_per_rank` cores for each rank; with it, one accelerator a rank. A launch of more than
+    `ranks_per_node` ranks spans nodes; None keeps every launch on one."""
 
     accelerator: str | None = None
+    ranks_per_node: Size | None = None
     cpus_per_rank: Annotated[Real, Field(gt=0)] = 1.0
     memory_gib_per_rank: Annotated[Real, Field(ge=0)] = 0.0
 
@@ -147,6 +202,7 @@ class Matrix(Section):
     exclude: tuple[dict[str, Any], ...] = ()
     include: tuple[dict[str, Any], ...] = ()
     constraints: tuple[str, ...] = ()
+    strategy: Strategy = Strategy()
     probes: tuple[str, ...] = ("equality", "acceptance")
     workload: WorkloadSpec = WorkloadSpec()
     detect: Detect = Detect()
@@ -161,6 +217,13 @@ class Matrix(Section):
     store_text: Switch = True
 
     _source: Source = PrivateAttr(default_factory=Source)
+
+    def control_of(self, engine: str) -> Literal["between-launches", "within-launch"]:
+        """The off-against-off comparison of an engine's cells: an attached engine without a second
+        off endpoint is its own control, whatever the others do."""
+        attach = self.engines[engine].attach
+        alone = attach is not None and attach.second_off is None
+        return "within-launch" if alone else self.control
 
     @property
     def source(self) -> Source:

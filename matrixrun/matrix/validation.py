@@ -83,6 +83,8 @@ def _wrong_value(key: Key, kind: str, value: Any, detail: ErrorDetails) -> Probl
     elif kind == "string_pattern_mismatch":
         message = f"{value!r} cannot be a name"
         remedy = "use letters, digits, `.`, `_` and `-`, a letter or digit first"
+    elif kind == "value_error":
+        message = str(context["error"])
     elif kind == "too_long":
         message, remedy = f"has more than {context['max_length']} items", "remove the others"
     return Problem(key, message, remedy)

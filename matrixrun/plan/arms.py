@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -10,13 +11,17 @@ import msgspec
 from matrixrun import engines
 from matrixrun.evidence.cells import Cell, Speculation
 from matrixrun.evidence.errors import UserError
-from matrixrun.evidence.launches import Arm, ArmConfig, Checkpoint, Gang, Limits, Recipe
+from matrixrun.evidence.launches import Arm, ArmConfig, Checkpoint, Endpoint, Gang, Limits, Recipe
 from matrixrun.matrix import AXES, CLIENT_AXES, Matrix, target_of
-from matrixrun.matrix.schema import CheckpointSpec, EngineSpec, ModelSpec, Resources
+from matrixrun.matrix.schema import AttachSpec, CheckpointSpec, EngineSpec, ModelSpec, Resources
 
 # Beyond prompt and answer: the token that a scoring request must generate, and the rows that
 # speculation reserves near the end (an engine stops speculating for a whole batch there).
 MODEL_LENGTH_HEADROOM = 64
+ATTACHED_CPUS = 0.1  # cores for sending requests to a server that runs elsewhere
+# A conversation holds so many answers, and a user's turn of up to so many tokens between two.
+CONVERSATION_TURNS = 4
+USER_TURN_TOKENS = 32
 
 TOPOLOGY_AXES = tuple(
     axis.name
@@ -24,6 +29,7 @@ TOPOLOGY_AXES = tuple(
     if axis.name not in CLIENT_AXES and axis.name not in ("engine", "model", "speculation")
 )
 """Axes that go into ArmConfig under their own names."""
+PARALLEL_AXES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
 
 def batch_size(cell: Cell) -> int:
@@ -96,6 +102,9 @@ def _limits(matrix: Matrix, engine: str, largest: int) -> Limits:
             remedy=f"write `max_model_len: {tokens + MODEL_LENGTH_HEADROOM}`, or lower "
             "`workload.max_tokens` or `workload.prompt_tokens`",
         )
+    if "conversation" in matrix.probes:
+        turn = matrix.workload.max_tokens + USER_TURN_TOKENS
+        tokens += (CONVERSATION_TURNS - 1) * turn
     return Limits(
         max_model_len=spec.max_model_len or tokens + MODEL_LENGTH_HEADROOM,
         max_num_seqs=spec.max_num_seqs or largest,
@@ -131,17 +140,64 @@ def arm_config(
         quantized_checkpoint=quantized,
         speculation=speculation,
         limits=limits,
-        accelerator=matrix.resources.accelerator,
+        accelerator=None if spec.attach is not None else matrix.resources.accelerator,
+        nodes=1 if spec.attach is not None else _nodes(topology, matrix.resources),
         args=spec.args + overrides.args,
         env={**spec.env, **overrides.env},
+        endpoint=None if spec.attach is None else _endpoint(spec.attach, arm),
         **topology,
     )
 
 
+def _endpoint(attach: AttachSpec, arm: Arm) -> Endpoint:
+    return Endpoint(
+        url=attach.on if arm is Arm.ON else attach.off,
+        key_env=attach.key_env,
+        headers_env=attach.headers_env,
+        model=attach.model,
+    )
+
+
+def at_second_off(config: ArmConfig, attach: AttachSpec) -> ArmConfig:
+    """Return the off arm of an attached engine as launch B has it, on the second off server."""
+    assert config.endpoint is not None
+    assert attach.second_off is not None
+    endpoint = msgspec.structs.replace(config.endpoint, url=attach.second_off)
+    return msgspec.structs.replace(config, endpoint=endpoint)
+
+
+def as_declared(config: ArmConfig) -> ArmConfig:
+    """Return `config` less what an attached server was started with by somebody else: it cannot be
+    refused any more, only what makes the question meaningless can."""
+    return msgspec.structs.replace(
+        config,
+        quantization="none",
+        tensor_parallel_size=1,
+        pipeline_parallel_size=1,
+        data_parallel_size=1,
+        prefix_caching=None,
+        dtype=None,
+        kv_cache_dtype=None,
+        limits=Limits(),
+    )
+
+
+def _nodes(topology: Mapping[str, Any], resources: Resources) -> int:
+    """Return the nodes of a launch: one where its ranks fit, else the fewest that share them
+    equally."""
+    ranks = math.prod(topology[name] for name in PARALLEL_AXES)
+    most = resources.ranks_per_node or ranks
+    return next(n for n in range(1, ranks + 1) if ranks % n == 0 and ranks // n <= most)
+
+
 def gang_of(config: ArmConfig, resources: Resources) -> Gang:
-    """Return what a launch of `config` holds: one accelerator a rank, or cores without one."""
-    ranks = config.tensor_parallel_size * config.pipeline_parallel_size * config.data_parallel_size
+    """Return what a launch of `config` holds: one accelerator a rank, or cores without one; for a
+    server that runs elsewhere next to nothing."""
+    if config.endpoint is not None:
+        return Gang(accelerators=0, cpus=ATTACHED_CPUS)
+    ranks = math.prod(getattr(config, name) for name in PARALLEL_AXES)
     return Gang(
+        nodes=config.nodes,
         accelerators=ranks if resources.accelerator is not None else 0,
         accelerator=resources.accelerator,
         cpus=resources.cpus_per_rank * ranks,

@@ -41,7 +41,16 @@ def build(matrix: Matrix, expansion: Expansion) -> Plan:
         cpus_at_once=cpus,
         seconds=total_seconds(ordered, accelerators=accelerators, cpus=cpus),
         confirmation_launches_at_most=len(groups),
-        notes=(*power_notes(matrix, len(shared.pairs)), *_capacity_notes(ordered)),
+        notes=(
+            *power_notes(matrix, len(shared.pairs)),
+            *_capacity_notes(ordered),
+            *_attach_notes(matrix, ordered),
+            *(
+                f"{rule} matches nothing in the grid, so it excludes nothing."
+                for rule in expansion.idle
+            ),
+        ),
+        interactions=expansion.interactions,
     )
 
 
@@ -56,6 +65,7 @@ def group(pairs: Sequence[PlannedPair]) -> tuple[Group, ...]:
             scorer=off,
             null=found[0].null,
             on=tuple(dict.fromkeys(pair.on for pair in found)),
+            forced=tuple(dict.fromkeys(pair.forced for pair in found if pair.forced)),
             cells=tuple(pair.cell for pair in found),
         )
         for off, found in members.items()
@@ -68,14 +78,14 @@ def _launches(
     """Return the servers as launches, by id."""
     scored: dict[str, int] = {}
     for one in groups:
-        others = one.on if one.null is None else (*one.on, one.null)
-        scored[one.scorer] = sum(len(servers[name].batch_sizes) for name in others)
+        scored[one.scorer] = sum(len(servers[name].batch_sizes) for name in one.others)
     return {
         name: Launch(
             id=name,
             role=server.role,
             config=server.config,
             command=server.command,
+            follower=server.follower,
             gang=server.gang,
             cells=tuple(server.cells),
             fingerprint=server.fingerprint,
@@ -83,6 +93,23 @@ def _launches(
         )
         for name, server in servers.items()
     }
+
+
+def _attach_notes(matrix: Matrix, launches: Sequence[Launch]) -> tuple[str, ...]:
+    """Say what it means that an engine's servers are somebody else's."""
+    notes = []
+    for name in sorted({one.config.engine for one in launches if one.config.endpoint is not None}):
+        notes.append(
+            f"engines.{name} is attached: nothing is started, the axes say what you declare of its "
+            "servers, and what they do not report is not known. Its counters count everybody's "
+            "requests."
+        )
+        if matrix.control_of(name) == "within-launch":
+            notes.append(
+                f"engines.{name} has no second off server (`second_off`): its own repetition is "
+                "the null, and what differs between two servers without speculation is not in it."
+            )
+    return tuple(notes)
 
 
 def _capacity_notes(launches: Sequence[Launch]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matrixrun import engines, models
 from matrixrun.evidence.errors import UserError
-from matrixrun.matrix import Expansion, Matrix, expand, load
+from matrixrun.matrix import AXES, CLIENT_AXES, Expansion, Matrix, expand, load
 from matrixrun.matrix.problems import Key, Problem, raise_problems
 from matrixrun.matrix.schema import CheckpointSpec, ModelSpec
 from matrixrun.plan.build import build
@@ -39,6 +39,7 @@ def check(matrix: Matrix, expansion: Expansion, *, file: str) -> None:
     problems = [
         *(p for name in matrix.engines if name in used for p in _engine(matrix, name)),
         *(p for name, model in matrix.models.items() if name in used for p in _model(name, model)),
+        *(p for name in matrix.engines if name in used for p in _attached(matrix, expansion, name)),
         *_expectations(matrix),
     ]
     raise_problems(file, matrix.source.positions, problems)
@@ -49,6 +50,22 @@ def _engine(matrix: Matrix, name: str) -> Iterator[Problem]:
         engines.get(matrix.engines[name].kind)
     except UserError as error:
         yield Problem(("engines", name, "kind"), error.message, error.remedy)
+
+
+def _attached(matrix: Matrix, expansion: Expansion, name: str) -> Iterator[Problem]:
+    """An attached pair is one configuration: each axis of a launch has one value in its cells."""
+    if matrix.engines[name].attach is None:
+        return
+    cells = [cell for cell in expansion.cells if cell.axes["engine"] == name]
+    for axis in AXES:
+        values = list(dict.fromkeys(axis.type.word(cell.axes[axis.name]) for cell in cells))
+        if axis.name not in CLIENT_AXES and len(values) > 1:
+            yield Problem(
+                ("grid", axis.name),
+                f"engine {name!r} is attached and runs as it runs, but has cells with "
+                f"{axis.name} {', '.join(values)}",
+                "exclude all but what its servers were started with, or attach another pair",
+            )
 
 
 def _model(name: str, model: ModelSpec) -> Iterator[Problem]:

@@ -15,6 +15,7 @@ CPU_TOKENS_PER_SECOND = 85.0
 ACCELERATOR_TOKENS_PER_SECOND = 60.0
 # (477 / 85) = 8 ** 0.83
 BATCH_EXPONENT = 0.83
+ATTACH_SECONDS = 1.0  # a server that runs already
 # Two healthy launches without speculation have been seen to agree on 76 of 100 prompts; texts
 # that agree are scored once.
 RESCORED_SHARE = 0.25
@@ -31,18 +32,19 @@ def launch_seconds(matrix: Matrix, server: Server, emitting_passes: int) -> floa
     spec, engine = matrix.workload, engines.get(server.config.kind)
     one = (
         CPU_TOKENS_PER_SECOND
-        if server.config.accelerator is None
+        if server.config.accelerator is None and server.config.endpoint is None
         else ACCELERATOR_TOKENS_PER_SECOND
     )
     tokens = spec.prompts * spec.max_tokens
     seconds: float = sum(tokens / (one * size**BATCH_EXPONENT) for size in server.batch_sizes)
     if server.role is Role.A:
-        if matrix.control == "within-launch":
+        if matrix.control_of(server.config.engine) == "within-launch":
             seconds *= 2
             emitting_passes += len(server.batch_sizes)
         scored = len(server.batch_sizes) + RESCORED_SHARE * emitting_passes
         seconds += scored * spec.prompts * engine.score_seconds(spec.max_tokens)
-    return round(engine.start_seconds(server.config) + seconds, 1)
+    start = ATTACH_SECONDS if server.config.endpoint else engine.start_seconds(server.config)
+    return round(start + seconds, 1)
 
 
 def total_seconds(launches: Iterable[Launch], *, accelerators: int, cpus: float) -> float:

@@ -14,9 +14,11 @@ import msgspec
 
 from matrixrun.engines import mask_values
 from matrixrun.evidence.launches import ArmConfig, Command, Launch, Recipe, Role
+from matrixrun.matrix import Interactions
 from matrixrun.plan.secrets import mask
 from matrixrun.plan.types import Plan
 
+MOST_IMPOSSIBLE = 12
 _PLACEHOLDER = re.compile(r"\$[A-Z]+")
 
 
@@ -39,6 +41,9 @@ def _launch_json(launch: Launch) -> dict[str, Any]:
     return {
         "id": launch.id,
         "role": launch.role.value,
+        "kind": launch.config.kind,
+        "engine": launch.config.engine,
+        "model": launch.config.model,
         "fingerprint": launch.fingerprint,
         "cells": list(launch.cells),
         "command": _typed(shown, launch.config),
@@ -99,6 +104,9 @@ def render_text(plan: Plan) -> str:
     Commands are one line each, however long: they are there to be copied.
     """
     parts = [_summary(plan)]
+    if plan.interactions is not None:
+        rows = interaction_lines(plan.interactions, len(plan.cells))
+        parts.append(_section("covering array", rows))
     if plan.pairs:
         parts += [_pairs(plan), _launches(plan)]
     if plan.refused:
@@ -132,6 +140,31 @@ def _summary(plan: Plan) -> str:
     return "\n".join(rows)
 
 
+def interaction_lines(held: Interactions, cells: int) -> list[str]:
+    """Return in words what a covering array of so many cells holds, and what it cannot hold."""
+    size = held.strength
+    lines = [
+        f"strength {size}: {cells} of the {_count(held.allowed_cells, 'allowed cell')} of the full "
+        f"grid, with all {_count(held.combinations, 'combination')} of {_count(size, 'value')} on "
+        f"{', '.join(held.axes)}"
+    ]
+    if held.larger:
+        lines.append(
+            f"combinations of {size + 1} values: {held.larger_covered} of {held.larger} are "
+            f"covered ({held.larger_covered / held.larger:.0%}); a fault that needs {size + 1} "
+            "settings at once can pass unseen"
+        )
+    shown = [
+        " with ".join(f"{axis}={word}" for axis, word in combination)
+        for combination in held.impossible[:MOST_IMPOSSIBLE]
+    ]
+    if shown:
+        left = held.impossible_count - len(shown)
+        more = f"; and {left} more" if left else ""
+        lines.append(f"in no allowed cell: {'; '.join(shown)}{more}")
+    return lines
+
+
 def _needs(plan: Plan) -> str:
     if plan.accelerators_at_once:
         kind = next(g.accelerator for g in (x.gang for x in plan.launches) if g.accelerators)
@@ -156,6 +189,7 @@ def _pairs(plan: Plan) -> str:
         null = "its own control" if one.null is None else f"control {one.null}"
         shared = f"{_count(len(one.on), 'on launch')} and {_count(len(one.cells), 'cell')}"
         rows.append(f"  {one.scorer} ({null}), shared by {shared}")
+        rows += [f"    {name} (extra: planned drafts)" for name in one.forced]
         for on, cells in by_off[one.scorer].items():
             rows += [f"    {on}", *(f"      {cell}" for cell in cells)]
     return "\n".join(rows)

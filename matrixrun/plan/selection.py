@@ -32,7 +32,7 @@ def select(plan: Plan, only: Sequence[str]) -> Plan:
         return plan
     kept = _matching([cell.id for cell in plan.cells], only)
     pairs = tuple(pair for pair in plan.pairs if pair.cell in kept)
-    needed = {name for pair in pairs for name in (pair.on, pair.off, pair.null)}
+    needed = {name for pair in pairs for name in pair.launches}
     launches = tuple(
         msgspec.structs.replace(launch, cells=tuple(c for c in launch.cells if c in kept))
         for launch in plan.launches
@@ -53,6 +53,7 @@ def select(plan: Plan, only: Sequence[str]) -> Plan:
         cpus_at_once=cpus,
         seconds=total_seconds(launches, accelerators=accelerators, cpus=cpus),
         confirmation_launches_at_most=len(groups),
+        interactions=None,
     )
 
 

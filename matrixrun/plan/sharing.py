@@ -21,6 +21,8 @@ from matrixrun.matrix.cell_identity import portable
 from matrixrun.matrix.fingerprint import canonical
 from matrixrun.plan.arms import (
     arm_config,
+    as_declared,
+    at_second_off,
     batch_size,
     gang_of,
     limits_by_engine_and_model,
@@ -33,6 +35,9 @@ from matrixrun.plan.types import PlannedPair
 LAUNCH_AXES = tuple(axis for axis in AXES if axis.name not in CLIENT_AXES)
 TARGET_AXES = tuple(axis for axis in LAUNCH_AXES if axis.name != "speculation")
 
+
+FORCING = "rollback"
+"""The probe that needs an extra launch with planned drafts."""
 
 # Launch ids are folder names: room for role and suffix is left under the usual 255.
 MAX_LABEL = 150
@@ -48,6 +53,7 @@ class Server:
     gang: Gang
     label: str
     fingerprint: str
+    follower: Command | None = None
     cells: list[str] = field(default_factory=list)
     batch_sizes: set[int] = field(default_factory=set)
 
@@ -70,33 +76,45 @@ def share(matrix: Matrix, cells: Iterable[Cell]) -> Shared:
     """Return the servers that `cells` need; neither they nor their ids depend on the order."""
     cells = tuple(cells)
     arms = _Arms(matrix, cells)
-    roles = (Role.ON, Role.A) if matrix.control == "within-launch" else (Role.ON, Role.A, Role.B)
     servers: dict[str, Server] = {}
     refused: dict[str, str] = {}
-    wanted: list[tuple[Cell, list[str]]] = []
+    wanted: list[tuple[Cell, dict[Role, str]]] = []
     for cell in cells:
         found = {arm: arms.get(cell, arm) for arm in Arm}
         reason = next((arm.refusal for arm in found.values() if arm.refusal is not None), None)
         if reason is not None:
             refused[cell.id] = reason
             continue
-        keys = []
-        for role in roles:
-            server = _server(servers, role, found[role.arm])
+        within = matrix.control_of(str(cell.axes["engine"])) == "within-launch"
+        keys = {}
+        for role in (Role.ON, Role.A) if within else (Role.ON, Role.A, Role.B):
+            server = _server(servers, role, arms.serving(cell, role))
             server.serve(cell)
-            keys.append(server.fingerprint)
+            keys[role] = server.fingerprint
+        forced = arms.forced(cell) if FORCING in matrix.probes else None
+        if forced is not None:
+            server = _server(servers, Role.FORCED, forced)
+            server.serve(cell)
+            keys[Role.FORCED] = server.fingerprint
         wanted.append((cell, keys))
     ids = _ids(servers.values())
     return Shared(
         servers={ids[key]: server for key, server in servers.items()},
-        pairs=tuple(_pair(cell, [ids[key] for key in keys]) for cell, keys in wanted),
+        pairs=tuple(
+            _pair(cell, {role: ids[key] for role, key in keys.items()}) for cell, keys in wanted
+        ),
         refused=refused,
     )
 
 
-def _pair(cell: Cell, ids: list[str]) -> PlannedPair:
-    on, off, *null = ids
-    return PlannedPair(cell=cell.id, on=on, off=off, null=null[0] if null else None)
+def _pair(cell: Cell, ids: dict[Role, str]) -> PlannedPair:
+    return PlannedPair(
+        cell=cell.id,
+        on=ids[Role.ON],
+        off=ids[Role.A],
+        null=ids.get(Role.B),
+        forced=ids.get(Role.FORCED),
+    )
 
 
 @dataclass(frozen=True)
@@ -106,6 +124,7 @@ class _ArmOf:
     config: ArmConfig
     refusal: str | None
     command: Command | None
+    follower: Command | None
     gang: Gang
     label: str
     fingerprints: dict[Role, str]
@@ -131,6 +150,14 @@ class _Arms:
             found = self._known[key] = self._make(cell, arm)
         return found
 
+    def serving(self, cell: Cell, role: Role) -> _ArmOf:
+        """Return the arm of `cell` in a role; B of an attached engine is a server of its own."""
+        attach = self._matrix.engines[str(cell.axes["engine"])].attach
+        found = self.get(cell, role.arm)
+        if attach is None or role is not Role.B:
+            return found
+        return self._arm_of(at_second_off(found.config, attach), found.label)
+
     def _make(self, cell: Cell, arm: Arm) -> _ArmOf:
         name, model = str(cell.axes["engine"]), str(cell.axes["model"])
         config = arm_config(
@@ -140,10 +167,29 @@ class _Arms:
             recipe=self._recipes[name],
             limits=self._limits[name, model],
         )
-        engine = engines.get(config.kind)
+        return self._arm_of(config, _label(cell, arm))
+
+    def forced(self, cell: Cell) -> _ArmOf | None:
+        """Return the on arm of `cell` with planned drafts; None where its engine has none."""
+        config = self.get(cell, Arm.ON).config
+        if config.endpoint is not None:
+            return None  # what runs already cannot be given a drafter
+        planned = engines.get(config.kind).forced(config)
+        if planned is None or planned.speculation is None:
+            return None
+        key = (Role.FORCED, fingerprint(planned))
+        if key not in self._known:
+            length = planned.speculation.num_speculative_tokens
+            self._known[key] = self._arm_of(planned, f"{_label(cell, Arm.OFF)}.k{length}")
+        found = self._known[key]
+        return None if found.refusal is not None else found
+
+    def _arm_of(self, config: ArmConfig, label: str) -> _ArmOf:
         gang = gang_of(config, self._matrix.resources)
-        refusal = engine.refuse(config)
-        command = None if refusal is not None else engine.command(config)
+        refusal, command = _asked(config)
+        follower = None
+        if config.nodes > 1 and refusal is None:
+            follower = engines.get(config.kind).follower_command(config)
         settings = {
             "kind": config.kind,
             # A new token or key makes no new launch.
@@ -153,15 +199,28 @@ class _Arms:
             "draft": self._portable(config.draft),
             "gang": gang,
         }
-        roles = [role for role in Role if role.arm is arm]
+        roles = [role for role in Role if role.arm is config.arm]
         return _ArmOf(
             config=config,
             refusal=refusal,
             command=command,
+            follower=follower,
             gang=gang,
-            label=_label(cell, arm),
+            label=label,
             fingerprints={role: fingerprint({"role": role, **settings}) for role in roles},
         )
+
+
+def _asked(config: ArmConfig) -> tuple[str | None, Command | None]:
+    """Return why the engine will not launch an arm, or else its command. An attached server's is
+    where it is."""
+    engine = engines.get(config.kind)
+    if config.endpoint is not None:
+        refusal = engine.refuse(as_declared(config))
+        where = ("attach", config.endpoint.url, *filter(None, [config.endpoint.model]))
+        return refusal, None if refusal is not None else Command(argv=where, env={})
+    refusal = engine.refuse(config)
+    return refusal, None if refusal is not None else engine.command(config)
 
 
 def _speculation_key(cell: Cell) -> tuple[object, ...]:
@@ -184,7 +243,9 @@ def _server(servers: dict[str, Server], role: Role, arm: _ArmOf) -> Server:
     server = servers.get(key)
     assert arm.command is not None
     if server is None:
-        server = Server(role, arm.config, arm.command, arm.gang, arm.label, key)
+        server = Server(
+            role, arm.config, arm.command, arm.gang, arm.label, key, follower=arm.follower
+        )
         servers[key] = server
     elif arm.label < server.label:
         server.label, server.config = arm.label, arm.config

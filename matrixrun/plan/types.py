@@ -6,32 +6,30 @@ import msgspec
 
 from matrixrun.evidence.cells import Cell, Excluded
 from matrixrun.evidence.launches import Launch
-
-
-class Capacity(msgspec.Struct, frozen=True, kw_only=True):
-    """What is there to run launches on: accelerators, cores, bytes of memory.
-
-    `memory_bytes` None: memory is not counted.
-    """
-
-    accelerators: int = 0
-    cpus: float = 0.0
-    memory_bytes: int | None = None
+from matrixrun.matrix import Interactions
 
 
 class PlannedPair(msgspec.Struct, frozen=True, kw_only=True):
-    """The launches of a cell, by id. `null` is launch B; None when A is its own control."""
+    """The launches of a cell, by id. `null` is launch B; None when A is its own control. `forced`
+    is the extra launch with planned drafts; None when there is none."""
 
     cell: str
     on: str
     off: str
     null: str | None = None
+    forced: str | None = None
+
+    @property
+    def launches(self) -> tuple[str, ...]:
+        """All of them, each once."""
+        return tuple(name for name in (self.on, self.off, self.null, self.forced) if name)
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
     """All that is compared with one off launch: one target configuration.
 
-    `scorer` is launch A, `null` launch B or None, `on` the speculating launches, all by id.
+    `scorer` is launch A, `null` launch B or None, `on` the speculating launches, `forced` the extra
+    ones with planned drafts, all by id.
     """
 
     id: str
@@ -39,6 +37,12 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     null: str | None
     on: tuple[str, ...]
     cells: tuple[str, ...]
+    forced: tuple[str, ...] = ()
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Every launch but the scorer, which runs last."""
+        return (*self.on, *self.forced, *(() if self.null is None else (self.null,)))
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +53,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     started. `naive_launches` counts one server per arm: two a pair, and no null arm.
     `accelerators_at_once` and `cpus_at_once` are what the largest gang holds. `seconds` is a rough
     estimate with room for that gang alone. `confirmation_launches_at_most` bounds the second wave.
+    `interactions` says what a covering array holds; None for the full grid, and for a part.
     """
 
     name: str
@@ -64,3 +69,4 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     confirmation_launches_at_most: int
     notes: tuple[str, ...] = ()
+    interactions: Interactions | None = None

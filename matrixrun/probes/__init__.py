@@ -6,6 +6,9 @@ registry      get, names, resolve: the probes by name, one file each:
   acceptance  reads the per-step data of equality's passes
   sampling    several samples of each prompt at temperature 1
   processors  greedy answers with one logits processor on
+  conversation  turns that build on the answers before them
+  rollback    planned drafts, right up to a place and wrong there
+  pressure    the transitions at which engines break, brought about on purpose
 scoring       score_passes: what launch A scores, each different text once; with_prompts
 confirmation  confirmation_passes: the judge's wants as passes
 """

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 import msgspec
 
 from matrixrun.evidence.cells import Cell
-from matrixrun.evidence.launches import Launch, Role
+from matrixrun.evidence.launches import Launch
 from matrixrun.evidence.requests import Pass, Request, Sampling
 from matrixrun.matrix.schema import Matrix
 from matrixrun.plan import PlannedPair, batch_size
-from matrixrun.probes.protocol import Data, Passes, Source, salt
+from matrixrun.probes.protocol import Data, Passes, Source, is_control, salt
 from matrixrun.workloads import Workload
 
 REPEAT_EVERY = 3
@@ -31,6 +31,7 @@ class Equality:
     kind = "equality"
     rides_on: str | None = None
     compared = True
+    forcing = False
     needs = frozenset({Data.TOKENS, Data.LOGPROBS, Data.SCORES})
 
     def passes(
@@ -39,7 +40,7 @@ class Equality:
         """Yield one pass for each batch size; on A followed by its null within the launch."""
         cold = _requests(workload, matrix)
         warm = _again(cold) if launch.config.prefix_caching else ()
-        within = launch.role is Role.A and matrix.control == "within-launch"
+        within = is_control(launch, matrix)
         for size in sorted({batch_size(cell) for cell in cells}):
             yield _pass(launch, main_pass(size), cold + warm, size)
             if within:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matrixrun.evidence.cells import Cell
-from matrixrun.evidence.launches import Launch, Role
+from matrixrun.evidence.launches import Launch
 from matrixrun.evidence.requests import Pass, Request
 from matrixrun.judge import Processor, sampling_of
 from matrixrun.matrix.schema import Matrix
 from matrixrun.plan import PlannedPair, batch_size
-from matrixrun.probes.protocol import Data, Passes, Source, salt
+from matrixrun.probes.protocol import Data, Passes, Source, is_control, salt
 from matrixrun.workloads import Workload
 
 KIND = "processors"
@@ -29,13 +29,14 @@ class ProcessorsProbe:
     kind = KIND
     rides_on: str | None = None
     compared = False
+    forcing = False
     needs = frozenset({Data.TOKENS, Data.SCORES, Data.TOPS})
 
     def passes(
         self, launch: Launch, cells: Sequence[Cell], workload: Workload, matrix: Matrix
     ) -> Passes:
         """Yield one pass for each batch size; on A followed by its null within the launch."""
-        within = launch.role is Role.A and matrix.control == "within-launch"
+        within = is_control(launch, matrix)
         requests = processor_requests(workload, matrix)
         for size in sorted({batch_size(cell) for cell in cells}):
             yield _pass(launch, _main(size), requests, size)

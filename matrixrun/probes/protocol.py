@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from matrixrun.evidence.cells import Cell
-from matrixrun.evidence.launches import Launch
+from matrixrun.evidence.launches import Launch, Role
 from matrixrun.evidence.requests import Observation, Pass
 from matrixrun.matrix import fingerprint
 from matrixrun.matrix.schema import Matrix
@@ -49,6 +49,12 @@ def salt(source: Source) -> str:
     return fingerprint([source.launch, source.pass_id])
 
 
+def is_control(launch: Launch, matrix: Matrix) -> bool:
+    """Return whether a launch answers twice: A, where there is no B to be the control."""
+    within = matrix.control_of(launch.config.engine) == "within-launch"
+    return launch.role is Role.A and within
+
+
 class Probe(Protocol):
     """A workload's passes and what is measured under them."""
 
@@ -66,6 +72,12 @@ class Probe(Protocol):
     def compared(self) -> bool:
         """Whether `on`, `off` and `null` answer the same requests greedily, to be compared token
         by token."""
+        ...
+
+    @property
+    def forcing(self) -> bool:
+        """Whether it has passes for the extra launch with planned drafts; no other is sent any
+        there, since that launch never stands in for the plain on arm."""
         ...
 
     @property

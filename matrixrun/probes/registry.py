@@ -7,13 +7,20 @@ from collections.abc import Iterable
 
 from matrixrun.evidence.errors import UserError
 from matrixrun.probes.acceptance import Acceptance
+from matrixrun.probes.conversation import Conversation
 from matrixrun.probes.equality import Equality
+from matrixrun.probes.pressure import Pressure
 from matrixrun.probes.processors import ProcessorsProbe
 from matrixrun.probes.protocol import Probe
+from matrixrun.probes.rollback import Rollback
 from matrixrun.probes.sampling import SamplingProbe
 
 PROBES: dict[str, Probe] = {
-    probe.kind: probe for probe in (Equality(), Acceptance(), SamplingProbe(), ProcessorsProbe())
+    probe.kind: probe
+    for probe in (
+        *(Equality(), Acceptance(), SamplingProbe(), ProcessorsProbe()),
+        *(Conversation(), Pressure(), Rollback()),
+    )
 }
 
 

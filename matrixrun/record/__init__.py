@@ -11,7 +11,7 @@ display       Display, choose: what a terminal or a job log shows (closing: its 
 """
 
 from matrixrun.record.display import Display, SweepHead, choose
-from matrixrun.record.expectations import read_expectations
+from matrixrun.record.expectations import read_expectations, with_expectations
 from matrixrun.record.observations import (
     decode_observations,
     decode_scores,
@@ -51,4 +51,5 @@ __all__ = [
     "summary",
     "summary_markdown",
     "utc_now",
+    "with_expectations",
 ]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from matrixrun.record.store import Store
 
 LOG_TAIL_BYTES = 200_000
+PLOT = "plots/evidence.png"
+"""A cell's evidence as an image, within the cell's folder and among its run's artifacts."""
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +47,8 @@ def cell_artifacts(
     if evidence is None:
         return found
     found.append(_file(folder / "evidence.json", "evidence.json"))
+    if (folder / PLOT).exists():
+        found.append(_file(folder / PLOT, PLOT))
     for name, record in evidence.all_records().items():
         path = f"observations/{name}.parquet"
         source = store.root / record.path

@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
+from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.errors import UserError
 from matrixrun.judge import Expectation
 from matrixrun.judge.witnesses.acceptance import LENGTH, POSITION, RATE, is_acceptance_metric
+from matrixrun.matrix import Matrix
+from matrixrun.plan import Plan
 
 FORM = (
     "write `CELL: {METRIC: [LOW, HIGH]}`, such as `acceptance/mean_acceptance_length: [2.1, 2.4]`"
 )
 
+MOST_TOLD = 5
 BASELINE_KEY = "matrixrun"
 BASELINE_FORMAT = "baseline 1"
 
@@ -54,6 +60,39 @@ def read_expectations(path: str | Path) -> tuple[Expectation, ...]:
         for cell, metrics in cells.items()
         for metric, interval in _metrics(file, cell, metrics).items()
     )
+
+
+def with_expectations(matrix: Matrix, plan: Plan) -> Plan:
+    """Return a plan with notes on what the matrix's expectations file says of other cells.
+
+    Raises:
+        UserError: as `read_expectations`.
+    """
+    if matrix.expectations is None:
+        return plan
+    told = unknown_cells(read_expectations(matrix.expectations), plan.cells)
+    return msgspec.structs.replace(plan, notes=(*plan.notes, *told))
+
+
+def unknown_cells(expectations: Sequence[Expectation], cells: Sequence[Cell]) -> tuple[str, ...]:
+    """Return a sentence for each cell that is expected and not there, with the id it may mean.
+
+    A baseline of a larger grid names such cells rightly, so they are told and no mistake; but a
+    misspelt id would leave its cell without an expectation.
+    """
+    known = [cell.id for cell in cells]
+    named = dict.fromkeys(entry.cell for entry in expectations)
+    missing = [name for name in named if name not in set(known)]
+    told = []
+    for name in missing[:MOST_TOLD]:
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        told.append(
+            f"expectations: {name} is no cell of this matrix, so nothing is held to it{meant}"
+        )
+    if len(missing) > MOST_TOLD:
+        told.append(f"expectations: {len(missing) - MOST_TOLD} more cells are not in this matrix")
+    return tuple(told)
 
 
 def _metrics(file: Path, cell: Any, metrics: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from matrixrun.evidence.requests import Evaluation, Observation, Score
 FORMAT = "1"
 
 _INT_LISTS = ("token_ids", "accepted", "drafted", "sent")
+_LATER = frozenset({"sent"})  # columns that sweeps of earlier versions do not have
 _STRINGS = ("request", "prompt", "category", "finish_reason", "text", "error")
 _COUNTS = ("prompt_tokens", "cached_tokens")
 _TIMES = ("started", "first_token", "finished")
@@ -38,6 +39,7 @@ def encode_observations(observations: Sequence[Observation], *, text: bool = Tru
         columns[name] = pa.array(np.array([getattr(o, name) for o in observations], np.float64))
     for name in _INT_LISTS:
         columns[name] = _lists([getattr(o, name) for o in observations], np.int32)
+    columns["steps_ordered"] = pa.array([o.steps_ordered for o in observations], pa.bool_())
     columns["logprobs"] = _lists([o.logprobs for o in observations], np.float32)
     columns["top_k"] = pa.array([_width(o.top_ids) for o in observations], pa.int32())
     columns["top_ids"] = _tables([o.top_ids for o in observations], np.int32)
@@ -54,9 +56,12 @@ def decode_observations(data: bytes) -> list[Observation]:
     table = _from_bytes(data, "observations")
     widths = table["top_k"].to_pylist()
     scalars = {n: table[n].to_pylist() for n in _STRINGS + _COUNTS + _TIMES}
-    lists = {n: _rows(table[n]) for n in (*_INT_LISTS, "logprobs")}
+    known = [n for n in _INT_LISTS if n not in _LATER or n in table.column_names]
+    lists = {n: _rows(table[n]) for n in (*known, "logprobs")}
     tables = {n: _row_tables(table[n], widths) for n in ("top_ids", "top_logprobs")}
     columns: dict[str, Sequence[Any]] = {**scalars, **lists, **tables}
+    if "steps_ordered" in table.column_names:  # sweeps of earlier versions have no such column
+        columns["steps_ordered"] = table["steps_ordered"].to_pylist()
     names = list(columns)
     return [
         Observation(**dict(zip(names, row, strict=True)))

@@ -17,6 +17,7 @@ from matrixrun.judge import (
     judge_sweep,
 )
 from matrixrun.record.store import Store
+from matrixrun.workloads import Prompt
 
 
 class Reader:
@@ -47,7 +48,12 @@ class Reader:
             null_scores=self._scored(records.get("null.scores")),
             confirmations=self._scored(records.get("confirm")),
             probes=self._probes(evidence),
-            prompts={observation.request: prompts[observation.prompt] for observation in off},
+            prompts={one.request: prompts[one.prompt].token_ids for one in off},
+            answers={
+                one.request: answer
+                for one in off
+                if (answer := prompts[one.prompt].answer) is not None
+            },
         )
 
     def cells(self, evidences: Iterable[CellEvidence]) -> list[CellObservations]:
@@ -82,8 +88,8 @@ class Reader:
         return () if record is None else self._scores(record.path, record)
 
     @functools.cache  # noqa: B019 (a reader lives as long as one judgement)
-    def _prompts(self, model: str) -> dict[str, tuple[int, ...]]:
-        return {p.id: p.token_ids for p in self._store.workload(model).prompts}
+    def _prompts(self, model: str) -> dict[str, Prompt]:
+        return {prompt.id: prompt for prompt in self._store.workload(model).prompts}
 
 
 def _kept(read: Callable[[PassRecord], list[Any]]) -> Callable[[str, PassRecord], tuple[Any, ...]]:

@@ -4,6 +4,7 @@ sweep.json  matrix.yaml  plan.json  judging.json  summary.json  summary.md  mlfl
 workloads/<target>.json
 launches/<launch>/{outcome.json, engine.log, passes/<pass>-<hash>.parquet, passes/<pass>.json}
 cells/<cell>/{evidence.json, result.json}
+damaged/<cell>-<hex>/ (what was found damaged and is run again)
 
 Everything is written whole or not at all, evidence once only. Ids are file names as they stand
 unless they hold characters that are not safe in one.
@@ -12,6 +13,7 @@ unless they hold characters that are not safe in one.
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -126,6 +128,26 @@ class Store:
         )
         write_json(self.root / SWEEP_FILE, self.info)
 
+    def set_damaged_aside(self) -> list[str]:
+        """Move every cell whose evidence, or a file that it points to, is damaged into `damaged/`,
+        so that it is run again; returns what was wrong with each. Nothing is deleted."""
+        found = []
+        for folder in sorted(self.root.glob("cells/*")):
+            try:
+                self._check_evidence(folder / "evidence.json")
+            except StoreError as error:
+                aside = self.root / "damaged" / f"{folder.name}-{secrets.token_hex(4)}"
+                aside.parent.mkdir(exist_ok=True)
+                folder.rename(aside)
+                found.append(error.message)
+        return found
+
+    def _check_evidence(self, path: Path) -> None:
+        evidence = read_json(path, CellEvidence) if path.exists() else None
+        for record in evidence.all_records().values() if evidence is not None else ():
+            file = self.root / record.path
+            _checked(file, read_bytes(file), record.sha256)
+
     # -- what was asked for ------------------------------------------------------------------
 
     def write_matrix(self, text: str) -> None:
@@ -173,7 +195,9 @@ class Store:
         """
         prompts = workload.prompts
         if not self.info.store_text:
-            prompts = tuple(msgspec.structs.replace(prompt, text=None) for prompt in prompts)
+            prompts = tuple(
+                msgspec.structs.replace(prompt, text=None, answer=None) for prompt in prompts
+            )
         head = msgspec.json.encode({"target": target, "sha256": workload.sha256})[:-1]
         lines = b",\n  ".join(msgspec.json.encode(prompt) for prompt in prompts)
         write_bytes(self._workload_path(target), head + b',\n "prompts": [\n  ' + lines + b"]}\n")
@@ -316,9 +340,7 @@ class Store:
         evidence = None if cell is None else self.evidence(cell)
         if evidence is None:
             return None
-        for record in evidence.all_records().values():
-            path = self.root / record.path
-            _checked(path, read_bytes(path), record.sha256)
+        self._check_evidence(self.cell_folder(evidence.cell.id) / "evidence.json")
         return evidence
 
     def write_result(self, result: CellResult) -> None:

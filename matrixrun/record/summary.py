@@ -40,15 +40,19 @@ def summary_markdown(
     exit_code: int | None,
     *,
     pending: Sequence[str] = (),
+    headed: bool = True,
 ) -> str:
     """The content of summary.md: the matrix of verdicts and the findings in words.
 
-    `exit_code` is None while the sweep runs."""
-    lines = [f"# {sweep}", "", counted(results, pending), ""]
+    `exit_code` is None while the sweep runs. Without `headed` it begins with the matrix, for where
+    a title stands above already."""
+    head = [f"# {sweep}", "", counted(results, pending), ""] if headed else []
     if exit_code is not None:
-        lines += [f"Exit code {exit_code}: {EXIT_CODES.get(exit_code, 'unknown')}.", ""]
-    if results:
-        lines += [*_table(lay_out(results)), ""]
+        ends = [f"Exit code {exit_code}: {EXIT_CODES.get(exit_code, 'unknown')}.", ""]
+    else:
+        ends = []
+    table = [*_table(lay_out(results)), ""] if results else []
+    lines = [*head, *ends, *table] if headed else [*table, *ends]
     if any(result.expected for result in results):
         lines += ["`*` the matrix file expects this verdict.", ""]
     for result in worst_first(results):

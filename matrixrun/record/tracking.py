@@ -136,7 +136,10 @@ class Tracking:
     def _send_sweep(
         self, store: Store, results: Sequence[CellResult], pending: Sequence[str] = ()
     ) -> None:
-        text = summary_markdown(results, store.info.id, store.info.exit_code, pending=pending)
+        # MLflow folds a description after a few lines, below a title that counts the verdicts.
+        text = summary_markdown(
+            results, store.info.id, store.info.exit_code, pending=pending, headed=False
+        )
         content = sweep_run(store.info, results, text, pending)
         self._send(store, content, sweep_artifacts(store))
 

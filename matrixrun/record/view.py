@@ -71,5 +71,5 @@ def _headlines(results: Sequence[CellResult]) -> list[str]:
         f"metrics.`{name}`"
         for headline in HEADLINES
         for name in on_first
-        if name == headline or name.startswith(f"{headline}.")
+        if name.startswith(f"{headline}.") or (name == headline and f"{name}.on" not in names)
     ]

@@ -59,9 +59,9 @@ def accept(store: Store) -> str:
     return HEAD.format(sweep=store.info.id) + body
 
 
-def write_baseline(store: Store, out: Path) -> Path:
-    """Write a sweep as a baseline file; an existing one is replaced, since git keeps the old."""
-    write_bytes(out, accept(store).encode())
+def write_baseline(out: Path, text: str) -> Path:
+    """Write a baseline file; an existing one is replaced, since git keeps the old."""
+    write_bytes(out, text.encode())
     return out
 
 

@@ -1,6 +1,6 @@
 """A reproduction of one failing cell, ready to attach upstream: nothing but the engine itself.
 
-README.md  off.sh  on.sh  requests.json  reproduce.py  finding.json  on.log  off.log
+README.md  off.sh  on.sh  requests.json  reproduce.py  finding.json  on.log  off.log  overlay/
 
 `reproduce.py` needs the standard library only; it is a file a kind of engine under
 `templates/reproduce/`, since each speaks its own HTTP. It also minimises, by replay.
@@ -10,23 +10,28 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from matrixrun.engines import find_overlay
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.errors import UserError
 from matrixrun.evidence.requests import Sampling
 from matrixrun.evidence.verdicts import CellEvidence, CellResult, Severity, Verdict
+from matrixrun.judge import CellObservations
 from matrixrun.record import Store
 from matrixrun.record.files import file_name, write_bytes, write_json
 from matrixrun.record.replay import Reader
+from matrixrun.signoff.detail import CellDetail, detail_of
 from matrixrun.signoff.page import settings_of
 
 PORTS = {"off": 8001, "on": 8002}
 LOG_BYTES = 200_000
+OVERLAY = "overlay"
 
 
 class PlannedLaunch(msgspec.Struct, frozen=True):
@@ -40,6 +45,13 @@ class PlannedLaunch(msgspec.Struct, frozen=True):
     draft: dict[str, Any] | None = None
 
 
+class Implicated(msgspec.Struct, frozen=True):
+    """The requests that show a fault: by a regret of more than `ceiling` nats."""
+
+    requests: tuple[str, ...]
+    ceiling: float
+
+
 class PlannedLaunches(msgspec.Struct, frozen=True):
     """What is read of plan.json here."""
 
@@ -48,37 +60,63 @@ class PlannedLaunches(msgspec.Struct, frozen=True):
 
 
 def write_bundles(store: Store, out: Path) -> tuple[Path, ...]:
-    """Write a bundle for every FAIL whose findings name requests; returns their folders.
+    """Write a bundle for every FAIL that shows in the tokens of some request; returns their
+    folders.
 
     Raises:
         UserError: there is none.
         StoreError: the evidence cannot be read, or a file not be written.
     """
-    failing = [r for r in store.results() if r.verdict is Verdict.FAIL and named_requests(r)]
-    if not failing:
+    reader, settings, results = Reader(store), settings_of(store), store.results()
+    written = []
+    for result in results:
+        evidence = store.evidence(result.cell.id)
+        if result.verdict is not Verdict.FAIL or evidence is None:
+            continue
+        observed = reader.cell(evidence)
+        shown = implicated(result, detail_of(observed, result, settings, len(results)))
+        if shown.requests:
+            written.append(_write(store, observed, result, shown, out))
+    if not written:
         raise UserError(
-            f"sweep {store.info.id} has no FAIL that names a request: nothing to reproduce",
+            f"sweep {store.info.id} has no FAIL that shows in tokens: nothing to reproduce",
             remedy="a launch that ended badly is reproduced by its command, which the report shows",
         )
-    reader = Reader(store)
-    return tuple(write_bundle(store, reader, result, out) for result in failing)
+    return tuple(written)
 
 
-def write_bundle(store: Store, reader: Reader, result: CellResult, out: Path) -> Path:
-    """Write the bundle of one cell into a folder below `out`, and return it."""
-    evidence = store.evidence(result.cell.id)
-    assert evidence is not None
+def implicated(result: CellResult, detail: CellDetail) -> Implicated:
+    """Return the requests that show a cell's fault, and from which regret on they do.
+
+    Those that findings name, by the ceiling. A fault of rates names none: then those that leave the
+    off arm's tokens by more than the floor, as in no healthy pair so many do.
+    """
+    faults = [one for one in result.findings if one.severity is Severity.FAULT]
+    names = [one.numbers.get("request") for one in faults]
+    named = tuple(dict.fromkeys(name for name in names if isinstance(name, str)))
+    if named:
+        return Implicated(named, detail.ceiling or 0.0)
+    floor = detail.floor or 0.0
+    sites = [site for site in detail.divergences if site.gap is not None and site.gap > floor]
+    return Implicated(tuple(site.request for site in sites), floor)
+
+
+def _write(
+    store: Store, observed: CellObservations, result: CellResult, shown: Implicated, out: Path
+) -> Path:
+    evidence = observed.evidence
     folder = out / file_name(result.cell.id)
     planned = {launch.id: launch for launch in store.plan(PlannedLaunches).launches}
     for arm, role in (("off", "A"), ("on", "on")):
         launch = planned.get(evidence.outcomes[role].launch)
         if launch is not None:
             write_bytes(folder / f"{arm}.sh", _script(launch, PORTS[arm]).encode())
+            _copy_overlay(launch, folder)
         if store.info.store_text:
             log = store.launch_folder(evidence.outcomes[role].launch) / "engine.log"
             if log.exists():
                 write_bytes(folder / f"{arm}.log", log.read_bytes()[-LOG_BYTES:])
-    write_json(folder / "requests.json", _requests(store, reader, evidence, result))
+    write_json(folder / "requests.json", _requests(observed, result, shown))
     write_json(folder / "finding.json", result)
     program = files("matrixrun.signoff").joinpath("templates", "reproduce", f"{_kind(evidence)}.py")
     if program.is_file():
@@ -87,18 +125,8 @@ def write_bundle(store: Store, reader: Reader, result: CellResult, out: Path) ->
     return folder
 
 
-def named_requests(result: CellResult) -> tuple[str, ...]:
-    """Return the requests that a cell's faults name."""
-    faults = [one for one in result.findings if one.severity is Severity.FAULT]
-    names = [one.numbers.get("request") for one in faults]
-    return tuple(dict.fromkeys(name for name in names if isinstance(name, str)))
-
-
-def _requests(
-    store: Store, reader: Reader, evidence: CellEvidence, result: CellResult
-) -> dict[str, Any]:
+def _requests(observed: CellObservations, result: CellResult, shown: Implicated) -> dict[str, Any]:
     """All requests of the pass in their order: what else was in flight may matter."""
-    observed = reader.cell(evidence)
     prompts = observed.prompts or {}
     longest = max((one.token_ids.size for one in observed.off), default=1)
     sampling = msgspec.to_builtins(Sampling())
@@ -106,8 +134,8 @@ def _requests(
         sampling.pop(field)
     return {
         "cell": result.cell.id,
-        "named": list(named_requests(result)),
-        "ceiling": result.metrics.get("regret/ceiling", settings_of(store).largest_logit),
+        "named": list(shown.requests),
+        "ceiling": shown.ceiling,
         "concurrency": result.cell.axes.get("batch_size", 1),
         "sampling": sampling,
         "requests": [
@@ -119,6 +147,14 @@ def _requests(
             for one in observed.on
         ],
     }
+
+
+def _copy_overlay(launch: PlannedLaunch, folder: Path) -> None:
+    """Copy what stands first on the engine's PYTHONPATH: without it the command does not start."""
+    overlay = find_overlay(launch.recipe.get("overlay"))
+    if overlay is not None:
+        left_out = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(overlay, folder / OVERLAY, ignore=left_out, dirs_exist_ok=True)
 
 
 def _script(launch: PlannedLaunch, port: int) -> str:
@@ -136,6 +172,9 @@ def _script(launch: PlannedLaunch, port: int) -> str:
     for name, value in values.items():
         lines.append(f"{name}=${{{name}:-{shlex.quote(value)}}}")
     lines += [f"export {name}={_shell(value)}" for name, value in sorted(launch.env.items())]
+    if launch.recipe.get("overlay"):
+        lines.append('HERE=$(cd "$(dirname "$0")" && pwd)')
+        lines.append(f'export PYTHONPATH="$HERE/{OVERLAY}${{PYTHONPATH:+:$PYTHONPATH}}"')
     return "\n".join([*lines, "exec " + " ".join(map(_shell, launch.argv)), ""])
 
 

@@ -75,6 +75,7 @@ class _Weighing:
         self.notes: list[str] = []
         self._needed: set[int] = set()
         self._results = {r.cell.id: r for r in new.results if r.cell.id in self.judged}
+        self._decided = [result.cell for result in self._results.values()]
 
     def weigh(self) -> None:
         """Fill in reasons, accepted and notes."""
@@ -126,8 +127,8 @@ class _Weighing:
             gone = [r for r in matched if not _shows(fault, r) and r.verdict is Verdict.PASS]
             there = [r for r in matched if _shows(fault, r)]
             late = [r.cell.id for r in there if self._overdue(r.cell.id, fault)]
-            if not matched:
-                self.notes.append(f"known fault {fault.words()}: no such cell in this sweep")
+            if nowhere := fault.nowhere(self._decided):
+                self.notes.append(f"known fault {nowhere}")
             if gone:
                 self.reasons.append(
                     f"known fault {fault.words()} ({fault.link}) is gone in {_cells(gone)}: remove "
@@ -161,7 +162,9 @@ class _Weighing:
 
     def _waivers(self) -> None:
         for place, waiver in enumerate(self.policy.waive):
-            if self.today > waiver.until:
+            if nowhere := waiver.nowhere(self._decided):
+                self.notes.append(f"the waiver of {nowhere}")
+            elif self.today > waiver.until:
                 self.notes.append(f"the waiver of {waiver.words()} ended on {waiver.until}")
             elif place not in self._needed:
                 self.notes.append(f"the waiver of {waiver.words()} is not needed any more")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from matrixrun.evidence.requests import Observation
 from matrixrun.evidence.verdicts import CellEvidence, CellResult
 from matrixrun.judge import CellObservations, JudgeSettings
 from matrixrun.judge.case import Answers, Case, Floats, build_case
@@ -14,6 +16,7 @@ from matrixrun.judge.examination import examine
 from matrixrun.judge.statistics import Ratio
 from matrixrun.judge.steps import steps_of
 from matrixrun.judge.witnesses.acceptance import LENGTH, RATE, acceptance_ratios
+from matrixrun.judge.witnesses.reuse import TURN
 from matrixrun.record.files import to_plain
 from matrixrun.signoff.divergences import Divergence, divergences_of
 from matrixrun.signoff.estimates import Estimate, Speed, speed_of
@@ -59,7 +62,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class CellDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that a cell's page shows beyond its row. `launches` maps roles to launch ids; `missing`
-    says why there are no observations to show."""
+    says why there are no observations to show, `damaged` that they could not be read."""
 
     findings: tuple[dict[str, Any], ...] = ()
     launches: dict[str, str] = {}
@@ -75,6 +78,7 @@ class CellDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     turns: tuple[Turn, ...] = ()
     speed: Speed = Speed()
     missing: str | None = None
+    damaged: bool = False
 
 
 def bare_detail(
@@ -113,7 +117,7 @@ def detail_of(
         floor=examination.ceiling.floor,
         ceiling=examination.ceiling.value,
         acceptance=_acceptance(case),
-        turns=_turns(case),
+        turns=_conversation_turns(observed) or _turns(case),
         speed=speed_of(case),
     )
 
@@ -166,6 +170,29 @@ def _acceptance(case: Case) -> tuple[Rate, ...]:
     )
 
 
+def _conversation_turns(observed: CellObservations) -> tuple[Turn, ...]:
+    """Return reuse by turn of the conversations that were held, none where none were."""
+    found: dict[int, dict[str, list[Observation]]] = {}
+    for probe in observed.probes:
+        if probe.kind != "conversation":
+            continue
+        for arm in ("on", "off"):
+            for one in probe.answers(arm):
+                turn = TURN.search(one.request)
+                if turn is not None:
+                    found.setdefault(int(turn[1]), {}).setdefault(arm, []).append(one)
+    return tuple(
+        Turn(
+            turn=turn,
+            requests=len(arms.get("off", [])),
+            prompt_tokens=sum(one.prompt_tokens for one in arms.get("off", [])),
+            cached_on=_sum_of_cached(arms.get("on", [])),
+            cached_off=_sum_of_cached(arms.get("off", [])),
+        )
+        for turn, arms in sorted(found.items())
+    )
+
+
 def _turns(case: Case) -> tuple[Turn, ...]:
     """Return reuse by turn: the n-th request of each prompt, in the order they were sent."""
     order = np.argsort([one.started for one in case.off.observations], kind="stable")
@@ -188,6 +215,10 @@ def _turns(case: Case) -> tuple[Turn, ...]:
 
 
 def _cached(answers: Answers, indices: list[int]) -> int | None:
-    told = [answers.observations[index].cached_tokens for index in indices]
+    return _sum_of_cached([answers.observations[index] for index in indices])
+
+
+def _sum_of_cached(observations: Sequence[Observation]) -> int | None:
+    told = [one.cached_tokens for one in observations]
     known = [one for one in told if one is not None]
     return sum(known) if known else None

@@ -230,15 +230,15 @@ def _conditions(
     """Return what can be said of single settings: values, and bounds where numbers differ."""
     told: dict[Condition, None] = {}
     for axis in rows[0]:
-        values = {_word(row[axis]): row[axis] for row in (*rows, *others)}
+        values = {word(row[axis]): row[axis] for row in (*rows, *others)}
         if len(values) < 2:
             continue
-        told |= {Condition(axis, "=", word): None for word in values}
+        told |= {Condition(axis, "=", name): None for name in values}
         numbers = sorted(v for v in values.values() if isinstance(v, int | float) and _is_number(v))
         # With two values a bound says no more than the value itself.
         for number in numbers[1:-1] if len(numbers) == len(values) else []:
-            told |= {Condition(axis, ">=", _word(number)): None}
-            told |= {Condition(axis, "<=", _word(number)): None}
+            told |= {Condition(axis, ">=", word(number)): None}
+            told |= {Condition(axis, "<=", word(number)): None}
     return list(told)
 
 
@@ -249,7 +249,7 @@ def _bits(condition: Condition, rows: Sequence[Mapping[str, AxisValue]]) -> int:
 def _holds(condition: Condition, row: Mapping[str, AxisValue]) -> bool:
     value = row[condition.axis]
     if condition.relation == "=":
-        return _word(value) == condition.value
+        return word(value) == condition.value
     if not _is_number(value):
         return False
     bound, number = float(condition.value), float(str(value))
@@ -266,7 +266,8 @@ def _is_number(value: AxisValue) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _word(value: AxisValue) -> str:
+def word(value: AxisValue) -> str:
+    """Return a value as conditions name it: `true`, `2`, `default`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "default" if value is None else str(value)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from matrixrun.evidence.cells import AxisValue, Cell, Excluded, Speculation
+from matrixrun.evidence.cells import Cell, Excluded
 from matrixrun.evidence.errors import StoreError
 from matrixrun.evidence.launches import LaunchOutcome
 from matrixrun.evidence.verdicts import (
@@ -18,14 +18,18 @@ from matrixrun.evidence.verdicts import (
     Verdict,
 )
 from matrixrun.judge import JudgeSettings, exit_code
+from matrixrun.matrix import Interactions
 from matrixrun.record import Store
 from matrixrun.record.artifacts import command_line
 from matrixrun.record.grid import ORDER
-from matrixrun.record.naming import label, labels, varying
+from matrixrun.record.naming import labels, varying
 from matrixrun.record.replay import Reader
+from matrixrun.signoff.axes import Axis, axes_of, axis_word
 from matrixrun.signoff.causes import Group, Localised, groups, localised
 from matrixrun.signoff.detail import CellDetail, bare_detail, detail_of, rounded
 from matrixrun.signoff.estimates import Speed
+from matrixrun.signoff.interactions import Covered, covered
+from matrixrun.signoff.narrow import read_follow_up, sentence
 
 LOG_LINES = 40
 # Figures that the matrix can show in place of the verdict, by the metric's name.
@@ -37,13 +41,6 @@ FIGURES = {
     "regret_null": "regret/max.null",
     "visible": "power/visible_fault_rate",
 }
-
-
-class Axis(msgspec.Struct, frozen=True, kw_only=True):
-    """An axis with more than one value: the values' words, in order."""
-
-    name: str
-    values: tuple[str, ...]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -103,9 +100,11 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     axes: tuple[Axis, ...]
     rows: tuple[Row, ...]
     localised: tuple[Localised, ...]
+    narrowed: tuple[tuple[Verdict, str], ...]
     groups: tuple[Group, ...]
     pending: tuple[str, ...]
     excluded: tuple[tuple[str, str], ...]
+    covered: Covered | None
     launches: dict[str, LaunchView]
     details: tuple[CellDetail, ...]
 
@@ -116,6 +115,7 @@ class PlanView(msgspec.Struct, frozen=True):
     cells: tuple[Cell, ...] = ()
     excluded: tuple[Excluded, ...] = ()
     notes: tuple[str, ...] = ()
+    interactions: Interactions | None = None
 
 
 def build_page(store: Store) -> Page:
@@ -142,9 +142,11 @@ def build_page(store: Store) -> Page:
         axes=axes,
         rows=tuple(_row(r, axes, d) for r, d in zip(results, details, strict=True)),
         localised=localised(results),
+        narrowed=_narrowed(store),
         groups=groups(results),
         pending=pending,
         excluded=tuple((labels(one.axes), one.reason) for one in plan.excluded),
+        covered=covered(plan.interactions, plan.cells, results),
         launches=launches,
         details=details,
     )
@@ -157,32 +159,10 @@ def settings_of(store: Store) -> JudgeSettings:
     return JudgeSettings()
 
 
-def axes_of(cells: Sequence[Cell]) -> tuple[Axis, ...]:
-    """The axes that vary, each with its values: numbers by size, else as they appear."""
-    axes = []
-    for name in varying(cells):
-        values = {axis_word(name, cell.axes[name]): cell.axes[name] for cell in cells}
-        order = sorted(values, key=lambda word: _size(values[word]))
-        axes.append(Axis(name=name, values=tuple(order)))
-    return tuple(axes)
-
-
-def axis_word(axis: str, value: AxisValue) -> str:
-    """One value in a word that is never empty: `tp1`, where labels leave defaults out."""
-    word = label(axis, value)
-    if word:
-        return word
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{axis[0]}p{value}"
-    return "default" if value is None else str(value)
-
-
-def _size(value: AxisValue) -> tuple[int, float, str]:
-    if isinstance(value, Speculation):
-        return (2, float(value.num_speculative_tokens or 0), "")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return (1, 0.0, "")
-    return (0, float(value), "")
+def _narrowed(store: Store) -> tuple[tuple[Verdict, str], ...]:
+    """What further cells told of the failures, each with its verdict."""
+    told = read_follow_up(store)
+    return () if told is None else tuple((one.verdict, sentence(one)) for one in told.narrowed)
 
 
 def _planned(results: Sequence[CellResult], plan: PlanView) -> list[CellResult]:
@@ -203,7 +183,8 @@ def _details(
         try:
             yield detail_of(reader.cell(evidence), result, settings, len(results))
         except StoreError as error:
-            yield bare_detail(result, evidence, str(error))
+            bare = bare_detail(result, evidence, str(error))
+            yield msgspec.structs.replace(bare, damaged=True)
 
 
 def _row(result: CellResult, axes: Sequence[Axis], detail: CellDetail) -> Row:

@@ -20,8 +20,10 @@ approve:
 from __future__ import annotations
 
 import datetime
+import difflib
 import fnmatch
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,6 +68,16 @@ class Selection(_Section):
         # The same matching as the matrix file's `expect:`.
         rule = ExpectedVerdict(when=self.when, verdict=Verdict.PASS, reason=self.reason)
         return rule.matches(cell)
+
+    def nowhere(self, cells: Sequence[Cell]) -> str | None:
+        """Say that the entry matches none of these cells, with the id that it may mean; None where
+        it matches one."""
+        if any(self.matches(cell) for cell in cells):
+            return None
+        ids = [cell.id for cell in cells]
+        close = difflib.get_close_matches(self.cells or "", ids, n=1, cutoff=0.5)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        return f"{self.words()} matches no cell of this sweep{meant}"
 
     def words(self) -> str:
         """Return the selection as it stands in messages."""

@@ -7,6 +7,7 @@ gets the same tags, and the report and the decision as artifacts.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ import msgspec
 from matrixrun.evidence.cells import Cell, Speculation
 from matrixrun.evidence.errors import TrackingError
 from matrixrun.record import Store
-from matrixrun.record.files import read_json
+from matrixrun.record.files import read_json, sha256
 from matrixrun.record.masking import mask
 from matrixrun.record.tracking import ENVIRONMENT, LEDGER, Ledger, default_uri
 from matrixrun.signoff.decision import Decision
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 ALIAS = "approved"
+LONGEST_DESCRIPTION = 4000
 ARTIFACTS = (REPORT_FILE, "signoff.json", "signoff.md")
 
 
@@ -52,17 +54,9 @@ def record(
     Raises:
         TrackingError: MLflow is away, or does not hold the sweep.
     """
-    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_uri()
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    from mlflow import MlflowClient
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
-    run_id = _run_id(store, uri)
-    levels = levels_of(store)
-    try:
-        client = MlflowClient(tracking_uri=uri)
+    uri = _uri(tracking_uri)
+    run_id, levels = _runs(store, uri)[store.info.id], levels_of(store)
+    with _connected(uri) as client:
         for key, value in _tags(decision, by).items():
             client.set_tag(run_id, key, value)
         for name in ARTIFACTS:
@@ -71,12 +65,51 @@ def record(
             _register(client, name, run_id, decision, {"engine": engine} | _tags(decision, by))
             for name, engine in _models(levels)
         )
+
+
+def _uri(given: str | None) -> str:
+    return given or os.environ.get("MLFLOW_TRACKING_URI") or default_uri()
+
+
+@contextlib.contextmanager
+def _connected(uri: str) -> Iterator[MlflowClient]:
+    """MLflow; what it does not take becomes a TrackingError."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield MlflowClient(tracking_uri=uri)
     except (MlflowException, SQLAlchemyError, OSError) as error:
         words = mask(" ".join(str(error).split()), uri)[:500]
         raise TrackingError(
-            f"MLflow at {mask(uri)} did not record the sign-off: {words}",
-            remedy="the decision is in the results folder; run the same command again later",
+            f"MLflow at {mask(uri)} did not record it: {words}",
+            remedy="nothing else is lost; run the same command again later",
         ) from error
+
+
+def tag_baseline(store: Store, text: str, tracking_uri: str | None = None) -> int:
+    """Tag a sweep's runs as an accepted baseline, with the hash of its file; returns how many.
+
+    Runs are found by `tags.baseline = 'accepted'`, the file by the tag `baseline_sha256`.
+
+    Args:
+        text: the baseline file's content.
+        tracking_uri: as for a run.
+
+    Raises:
+        TrackingError: MLflow is away, or does not hold the sweep.
+    """
+    tags = {"baseline": "accepted", "baseline_sha256": sha256(text.encode())}
+    uri = _uri(tracking_uri)
+    runs = sorted(set(_runs(store, uri).values()))
+    with _connected(uri) as client:
+        for run_id in runs:
+            for key, value in tags.items():
+                client.set_tag(run_id, key, value)
+    return len(runs)
 
 
 def model_name(cell: Cell) -> str:
@@ -105,7 +138,7 @@ def _register(
     tags: dict[str, str],
 ) -> Registration:
     if not client.search_registered_models(f"name = '{_quoted(name)}'"):
-        client.create_registered_model(name, description="Signed off by matrixrun")
+        client.create_registered_model(name)
     known = client.search_model_versions(f"name = '{_quoted(name)}'")
     found = next((one for one in known if one.tags.get("sweep") == decision.sweep), None)
     if found is None:
@@ -115,8 +148,11 @@ def _register(
     version = str(found.version)
     for key, value in tags.items():
         client.set_model_version_tag(name, version, key, value)
-    client.update_model_version(name, version, description=decision_markdown(decision)[:4000])
+    # In the table of versions the text stands as it is: no heading's sign at its beginning.
+    words = decision_markdown(decision).removeprefix("# ")[:LONGEST_DESCRIPTION]
+    client.update_model_version(name, version, description=words)
     _point(client, name, version, signed=decision.signed)
+    client.update_registered_model(name, description=_approved(client, name))
     return Registration(model=name, version=version, approved=decision.signed)
 
 
@@ -130,6 +166,20 @@ def _point(client: MlflowClient, name: str, version: str, *, signed: bool) -> No
         client.delete_registered_model_alias(name, ALIAS)
 
 
+def _approved(client: MlflowClient, name: str) -> str:
+    """Say which version is approved: what a reader of the model's page wants to know first."""
+    head = "Sweeps of matrixrun, a version each."
+    aliases = client.get_registered_model(name).aliases
+    if ALIAS not in aliases:
+        return f"{head} None is approved."
+    version = client.get_model_version(name, str(aliases[ALIAS]))
+    tags = version.tags
+    return (
+        f"{head} The one approved is version {version.version}: {tags.get('engine')}, sweep "
+        f"{tags.get('sweep')}, signed by {tags.get('signed_by')} on {tags.get('signed_on')}."
+    )
+
+
 def _tags(decision: Decision, by: str) -> dict[str, str]:
     return {
         "signed": "yes" if decision.signed else "no",
@@ -139,17 +189,17 @@ def _tags(decision: Decision, by: str) -> dict[str, str]:
     }
 
 
-def _run_id(store: Store, uri: str) -> str:
+def _runs(store: Store, uri: str) -> dict[str, str]:
+    """The runs of a sweep and of its cells, by sweep id and fingerprint."""
     path = store.root / LEDGER
     ledgers = read_json(path, dict[str, Ledger]) if path.exists() else {}
     ledger = ledgers.get(mask(uri))
-    found = None if ledger is None else ledger.runs.get(store.info.id)
-    if found is None:
+    if ledger is None or store.info.id not in ledger.runs:
         raise TrackingError(
             f"MLflow at {mask(uri)} does not hold sweep {store.info.id}",
             remedy="send it with `matrixrun sync`, then run the same command again",
         )
-    return found
+    return ledger.runs
 
 
 def _quoted(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,24 @@ from matrixrun.signoff.page import PlanView, build_page
 REPORT_FILE = "report.html"
 
 
-def write_report(store: Store, out: Path | None = None, *, decision: Any = None) -> Path:
+def write_report(
+    store: Store,
+    out: Path | None = None,
+    *,
+    decision: Any = None,
+    say: Callable[[str], None] | None = None,
+) -> Path:
     """Write a sweep's report and return its path: `report.html` in the results folder, or `out`.
+
+    `say` is told of each cell whose observations are damaged: the report has no evidence for it.
 
     Raises:
         StoreError: the results cannot be read, or the file cannot be written.
     """
     page = build_page(store)
+    for row, detail in zip(page.rows, page.details, strict=True):
+        if detail.damaged and say is not None:
+            say(f"no evidence for {row.id}: {detail.missing}")
     results = store.results()
     code = page.head.exit_code
     summary = summary_markdown(results, store.info.id, code, pending=page.pending)

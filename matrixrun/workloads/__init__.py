@@ -7,6 +7,9 @@ chat        render: a chat template in a sandbox
 registry    the workloads by name, one file each:
   decided     copy, count, echo, repeat: continuations with wide margins
   natural     English prose, cut at random places
+  editing     edits, code: copies with changes, at which drafts are rejected
+  known       counting, echo, needle: answers that are known
+  turns       chat: questions with further turns, for conversations
 own         the user's own JSONL
 build       build: a WorkloadSpec and a Tokenizer to a Workload
 """

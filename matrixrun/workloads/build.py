@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from matrixrun.evidence.errors import UserError
 from matrixrun.matrix.schema import WorkloadSpec
-from matrixrun.workloads import own
+from matrixrun.workloads import known, own, turns
 from matrixrun.workloads.draws import between, generator
 from matrixrun.workloads.prompts import Prompt, Workload, workload_of
-from matrixrun.workloads.registry import WRITERS, check_categories
+from matrixrun.workloads.registry import CONVERSATIONS, KNOWN, WRITERS, check_categories
 from matrixrun.workloads.tokenizer import Tokenizer
 
 # Tries for a prompt of the right length that is not there already.
@@ -58,6 +58,9 @@ def build(
     return workload_of(tuple(maker.prompts.values()))
 
 
+Key = tuple[int, str, int, int]
+
+
 @dataclass
 class _Maker:
     """Makes prompts of `low` to `high` tokens with ids below `limit`, no two of them the same."""
@@ -77,9 +80,15 @@ class _Maker:
             length = between(generator(*key, "length"), self.low, self.high)
             make = _chat if self.chat else _plain
             token_ids, text = make(self.tokenizer, key, length)
-            if self._usable(token_ids):
+            answer = known.answer_of(text) if category in KNOWN else None
+            if self._usable(token_ids) and (answer is not None or category not in KNOWN):
                 self.prompts[token_ids] = Prompt(
-                    id=f"{category}-{number:04d}", category=category, token_ids=token_ids, text=text
+                    id=f"{category}-{number:04d}",
+                    category=category,
+                    token_ids=token_ids,
+                    text=text,
+                    follow_ups=self._follow_ups(key),
+                    answer=answer,
                 )
                 return
         template = " through the chat template" if self.chat else ""
@@ -89,12 +98,14 @@ class _Maker:
             remedy="widen `workload.prompt_tokens`, ask for fewer prompts, or set `workload.chat`",
         )
 
+    def _follow_ups(self, key: Key) -> tuple[tuple[int, ...], ...]:
+        if key[1] not in CONVERSATIONS:
+            return ()
+        return turns.follow_ups(generator(*key, "turns"), self.tokenizer, chat=self.chat)
+
     def _usable(self, token_ids: tuple[int, ...]) -> bool:
         fits = self.low <= len(token_ids) <= self.high
         return fits and token_ids not in self.prompts and max(token_ids) < self.limit
-
-
-Key = tuple[int, str, int, int]
 
 
 def _plain(tokenizer: Tokenizer, key: Key, length: int) -> tuple[tuple[int, ...], str]:

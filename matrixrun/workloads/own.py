@@ -1,7 +1,15 @@
 """The user's own prompts: a JSONL file, one prompt a line.
 
-A line is one of `{"prompt": "..."}`, `{"token_ids": [...]}` and `{"conversations": [...]}` (turns
-of `from` and `value`, or of `role` and `content`; everything up to the last turn of the user).
+A line is one of
+
+- `{"prompt": "..."}`;
+- `{"token_ids": [...]}`;
+- `{"conversations": [...]}`, as ShareGPT has it: turns of `from` and `value`, or of `role` and
+  `content`; everything up to the last turn of the user is sent;
+- `{"turns": ["...", "..."]}`, as Spec-Bench and MT-Bench have it: the user's turns alone. The first
+  is the prompt, the further ones are its follow-ups.
+
+`"category"` beside it names the prompt's category.
 """
 
 from __future__ import annotations
@@ -13,11 +21,12 @@ from typing import Any
 
 from matrixrun.evidence.errors import UserError
 from matrixrun.matrix.schema import WorkloadSpec
+from matrixrun.workloads import turns
 from matrixrun.workloads.prompts import Prompt
 from matrixrun.workloads.tokenizer import Tokenizer
 
 CATEGORY = "own"
-KEYS = ("prompt", "token_ids", "conversations")
+KEYS = ("prompt", "token_ids", "conversations", "turns")
 ROLES = {"human": "user", "gpt": "assistant", "user": "user", "assistant": "assistant",
          "system": "system", "chatgpt": "assistant", "bard": "assistant"}  # fmt: skip
 
@@ -37,9 +46,12 @@ def read(spec: WorkloadSpec, tokenizer: Tokenizer, *, vocabulary_size: int) -> t
         token_ids, text = _tokens(entry, where, spec, tokenizer)
         _check(token_ids, where, spec, vocabulary_size)
         if token_ids not in prompts:
-            identifier = f"{CATEGORY}-{len(prompts):04d}"
             prompts[token_ids] = Prompt(
-                id=identifier, category=CATEGORY, token_ids=token_ids, text=text
+                id=f"{CATEGORY}-{len(prompts):04d}",
+                category=_category(entry, where),
+                token_ids=token_ids,
+                text=text,
+                follow_ups=_follow_ups(entry, where, spec, tokenizer),
             )
         if len(prompts) == spec.prompts:
             return tuple(prompts.values())
@@ -93,20 +105,54 @@ def _tokens(
     if present[0] == "conversations":
         text = tokenizer.render(_messages(value, where))
         return tokenizer.encode(text), text
+    if present[0] == "turns":
+        value = _turns(value, where)[0]
     if not isinstance(value, str) or not value:
         raise UserError(f"{where}: prompt must be a text that is not empty")
-    chat = spec.chat if spec.chat is not None else tokenizer.chat_template is not None
-    if chat:
+    if _chat(spec, tokenizer):
         text = tokenizer.render([{"role": "user", "content": value}])
         return tokenizer.encode(text), text
     return tokenizer.prefix + tokenizer.encode(value), value
 
 
-def _messages(turns: Any, where: str) -> list[dict[str, str]]:
+def _chat(spec: WorkloadSpec, tokenizer: Tokenizer) -> bool:
+    return spec.chat if spec.chat is not None else tokenizer.chat_template is not None
+
+
+def _category(entry: dict[str, Any], where: str) -> str:
+    value = entry.get("category", CATEGORY)
+    if not isinstance(value, str) or not value:
+        raise UserError(f"{where}: category must be a text that is not empty")
+    return value
+
+
+def _turns(value: Any, where: str) -> list[str]:
+    """Return the user's turns, as texts that are not empty."""
+    good = isinstance(value, list) and value and all(isinstance(t, str) and t for t in value)
+    if not good:
+        raise UserError(
+            f"{where}: turns must be a list of texts that are not empty",
+            remedy='write {"turns": ["...", "..."]}',
+        )
+    return list(value)
+
+
+def _follow_ups(
+    entry: dict[str, Any], where: str, spec: WorkloadSpec, tokenizer: Tokenizer
+) -> tuple[tuple[int, ...], ...]:
+    """Return the ids of the user's further turns."""
+    if "turns" not in entry:
+        return ()
+    further = _turns(entry["turns"], where)[1:]
+    chat = _chat(spec, tokenizer)
+    return tuple(turns.between_answers(tokenizer, question, chat=chat) for question in further)
+
+
+def _messages(given: Any, where: str) -> list[dict[str, str]]:
     """Return the turns as chat messages, up to the last one of the user."""
-    if not isinstance(turns, list) or not turns:
+    if not isinstance(given, list) or not given:
         raise UserError(f"{where}: conversations must be a list of turns")
-    messages = [_message(turn, f"{where}: conversations[{i}]") for i, turn in enumerate(turns)]
+    messages = [_message(turn, f"{where}: conversations[{i}]") for i, turn in enumerate(given)]
     while messages and messages[-1]["role"] != "user":
         messages.pop()
     if not messages:

@@ -7,16 +7,20 @@ import hashlib
 import msgspec
 
 
-class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One prompt: `id` such as `natural-0007`, `category` the workload it came from.
 
     `token_ids` is what is sent; `text` is for people, and None where only ids were given.
+    `follow_ups` are the further turns of a conversation that the prompt opens: what stands between
+    an answer and the next one, as token ids. `answer` is a text that must stand in a right answer.
     """
 
     id: str
     category: str
     token_ids: tuple[int, ...]
     text: str | None = None
+    follow_ups: tuple[tuple[int, ...], ...] = ()
+    answer: str | None = None
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,5 +35,10 @@ def workload_of(prompts: tuple[Prompt, ...]) -> Workload:
 
     Texts are left out of the hash: a sweep that stores no texts has the same workload.
     """
-    content = msgspec.json.encode([(p.id, p.category, p.token_ids) for p in prompts])
+    content = msgspec.json.encode(
+        [
+            (p.id, p.category, p.token_ids, *((p.follow_ups,) if p.follow_ups else ()))
+            for p in prompts
+        ]
+    )
     return Workload(prompts=prompts, sha256=hashlib.sha256(content).hexdigest())

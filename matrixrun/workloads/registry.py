@@ -8,7 +8,7 @@ from random import Random
 from typing import Protocol
 
 from matrixrun.evidence.errors import UserError
-from matrixrun.workloads import decided, natural
+from matrixrun.workloads import decided, editing, known, natural, turns
 
 
 class Writer(Protocol):
@@ -17,7 +17,19 @@ class Writer(Protocol):
     def __call__(self, random: Random, words: int, *, chat: bool) -> str: ...
 
 
-WRITERS: dict[str, Writer] = {"decided": decided.write, "natural": natural.write}
+WRITERS: dict[str, Writer] = {
+    "decided": decided.write,
+    "natural": natural.write,
+    "chat": turns.write,
+    "edits": editing.write_edits,
+    "code": editing.write_code,
+    "known": known.write,
+}
+KNOWN = frozenset({"known"})
+"""Workloads whose prompts have known answers."""
+
+CONVERSATIONS = frozenset({"chat"})
+"""Workloads whose prompts open a conversation."""
 
 
 def names() -> tuple[str, ...]:

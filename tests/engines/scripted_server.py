@@ -28,10 +28,13 @@ Script = Callable[[str, dict[str, Any]], Reply]
 
 @dataclass
 class ScriptedServer:
-    """Answers every path through `script(path, body)`; keeps what it was sent in `bodies`."""
+    """Answers every path through `script(path, body)`; keeps what it was sent in `bodies` and
+    `heads`; `health` is the status at /health."""
 
     script: Script
     healthy: bool = True
+    health: int = 200
+    heads: list[str] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     url: str = ""
 
@@ -45,11 +48,12 @@ class ScriptedServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.heads.append(head)
         path = head.split()[1]
         length = next((int(v) for k, v in _headers(head) if k == "content-length"), 0)
         body = json.loads(await reader.readexactly(length)) if length else {}
         if path == "/health":
-            reply = Reply(200 if self.healthy else 503)
+            reply = Reply(self.health if self.healthy else 503)
         else:
             self.bodies.append(body)
             reply = self.script(path, body)

@@ -84,6 +84,25 @@ def test_every_field_of_an_arm_reaches_the_command_line() -> None:
     assert "VLLM_CPU_KVCACHE_SPACE" not in get("vllm").command(config).env
 
 
+def test_over_nodes_the_process_groups_differ_in_rank_and_only_the_head_serves() -> None:
+    config = _with(tensor_parallel_size=16, nodes=2, accelerator="H100")
+    head, other = get("vllm").command(config), get("vllm").follower_command(config)
+    assert "--nnodes 2 --node-rank 0 --master-addr $HEAD --master-port $HEAD_PORT" in " ".join(
+        head.argv
+    )
+    assert "--headless" not in head.argv
+    assert " ".join(other.argv) == (
+        " ".join(head.argv).replace("--node-rank 0", "--node-rank $NODE_RANK") + " --headless"
+    )
+    assert head.env == other.env
+    assert head.env["VLLM_HOST_IP"] == "$NODE_IP"
+
+
+def test_replicas_over_nodes_are_refused() -> None:
+    config = _with(data_parallel_size=2, nodes=2)
+    assert "data_parallel_size" in str(get("vllm").refuse(config))
+
+
 def test_prefix_caching_is_left_to_the_engine_unless_it_is_an_axis() -> None:
     assert "prefix-caching" not in _argv(OFF)
     assert "--no-enable-prefix-caching" in _argv(_with(prefix_caching=False))

@@ -152,8 +152,8 @@ def test_a_package_that_exists_nowhere_is_named_with_the_python_version(
             return []
         return run(self, [sys.executable, *argv[1:]], what)
 
-    run = environments._Builder.run
-    monkeypatch.setattr(environments._Builder, "run", only_pip)
+    run = environments.Builder.run
+    monkeypatch.setattr(environments.Builder, "run", only_pip)
     recipe = Recipe(install=("--dry-run", "absent-engine==3.0"), fallback_index=wheels.as_uri())
     lines: list[str] = []
     with pytest.raises(BuildError) as caught:

@@ -1,4 +1,8 @@
-"""A real llama.cpp server, inside a Python package, on small models of random weights."""
+"""A real llama.cpp server on small models of random weights.
+
+The one inside a Python package, and in the long tier (`-m long`) `llama-server` built from source,
+which takes a quarter of an hour the first time.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +22,15 @@ import psutil
 import pytest
 
 from matrixrun import models
-from matrixrun.engines import Client, Environment, Server, get, prepare
+from matrixrun.engines import Client, Environment, Server, get, prepare, run_pass
 from matrixrun.engines.llamacpp.command import LAUNCHER
 from matrixrun.evidence.cells import Speculation
 from matrixrun.evidence.errors import EngineDied, EngineRefused
-from matrixrun.evidence.launches import Arm, ArmConfig, Checkpoint, Limits
+from matrixrun.evidence.launches import Arm, ArmConfig, Checkpoint, Limits, Recipe
 from matrixrun.evidence.requests import (
     Evaluation,
     Observation,
+    Pass,
     Request,
     Sampling,
     Score,
@@ -34,6 +39,7 @@ from matrixrun.evidence.requests import (
 
 pytestmark = pytest.mark.engine
 
+LONG = pytest.mark.long
 LLAMACPP = get("llamacpp")
 DRAFT = Speculation(method="draft-simple", draft="draft", num_speculative_tokens=4)
 NGRAM = Speculation(
@@ -61,21 +67,31 @@ def arm(quantization: str, speculation: Speculation | None = None) -> ArmConfig:
     )
 
 
+@pytest.fixture(scope="session", params=["package", pytest.param("source", marks=LONG)])
+def recipe(request: pytest.FixtureRequest) -> Recipe:
+    """The default one, or that of a real `llama-server`."""
+    binary = "builtin:llama-server" if request.param == "source" else None
+    return msgspec.structs.replace(LLAMACPP.default_recipe, binary=binary)
+
+
 @pytest.fixture(scope="session")
-def environment(cache: Path) -> Environment:
-    """The default recipe's, built once: some 60 MB."""
-    return prepare(LLAMACPP.default_recipe, cache=cache, timeout=900, on_line=print)
+def environment(cache: Path, recipe: Recipe) -> Environment:
+    """Built once: the package is some 60 MB, the source takes its time."""
+    return prepare(recipe, cache=cache, timeout=5400, on_line=print)
 
 
 Started = Callable[[ArmConfig], Any]
 
 
 @pytest.fixture
-def started(environment: Environment, cache: Path, tmp_path: Path) -> Started:
+def started(environment: Environment, cache: Path, recipe: Recipe, tmp_path: Path) -> Started:
     """Starts a server of an arm; use it in a `with`."""
 
     @contextmanager
     def start(config: ArmConfig, place: Environment = environment) -> Iterator[Server]:
+        if config.recipe.binary is None:
+            config = msgspec.structs.replace(config, recipe=recipe)
+
         def local(checkpoint: Checkpoint | None) -> str | None:
             if checkpoint is None or not models.is_builtin(checkpoint.path):
                 return None if checkpoint is None else checkpoint.path
@@ -160,6 +176,60 @@ def test_an_8_bit_target_answers_alike_and_each_step_is_accounted_for(
     assert max(int(one.drafted.max()) for one in speculated if one.drafted.size) == 4
 
 
+@pytest.mark.parametrize("method", ["ngram-map-k", "ngram-map-k4v", "ngram-mod"])
+def test_further_ways_to_look_drafts_up_change_no_token_of_an_8_bit_target(
+    started: Started, method: str
+) -> None:
+    size = {"ngram-mod": {"spec_ngram_mod_n_match": 4}}.get(
+        method, {f"spec_{method.replace('-', '_')}_size_n": 2}
+    )
+    speculation = Speculation(method=method, num_speculative_tokens=4, options=size)
+    # Texts that repeat themselves: these methods look for what has been there before.
+    texts = [text[:12] * 6 for text in prompts(6)]
+    with started(arm("q8_0")) as off, started(arm("q8_0", speculation)) as on:
+        assert same(answers(off, texts), answers(on, texts)) == len(texts)
+        assert talk(on, lambda client: client.facts())["speculative"] is True
+        counted = talk(on, lambda client: client.counters())
+    assert counted.get("spec_decode_num_draft_tokens", 0) > 0
+
+
+def test_two_methods_in_a_chain_are_one_value_of_the_axis(started: Started) -> None:
+    chain = msgspec.structs.replace(DRAFT, method="ngram-mod,draft-simple")
+    texts = prompts(6)
+    with started(arm("q8_0")) as off, started(arm("q8_0", chain)) as on:
+        assert same(answers(off, texts), answers(on, texts)) == len(texts)
+        assert talk(on, lambda client: client.counters())["spec_decode_num_draft_tokens"] > 0
+
+
+@pytest.mark.parametrize("kind", ["f16", "q8_0", "q4_0"])
+def test_a_kv_cache_of_fewer_bits_is_the_same_in_both_arms(started: Started, kind: str) -> None:
+    texts = prompts(6)
+    both = [
+        msgspec.structs.replace(arm("q8_0", speculation), kv_cache_dtype=kind)
+        for speculation in (None, DRAFT)
+    ]
+    with started(both[0]) as off, started(both[1]) as on:
+        plain, speculated = answers(off, texts), answers(on, texts)
+        assert f"--cache-type-k {kind}" in " ".join(off.argv)
+    assert same(plain, speculated) == len(texts)
+
+
+def test_slots_at_once_answer_as_one_after_another(started: Started) -> None:
+    """Two slots share each step; an 8-bit target's sums do not depend on how many rows it has."""
+    texts = prompts(6)
+    requests = tuple(
+        Request(id=str(n), prompt=str(n), category="c", token_ids=text, max_tokens=TOKENS,
+                sampling=Sampling(ignore_eos=True))
+        for n, text in enumerate(texts)
+    )  # fmt: skip
+    with started(arm("q8_0", DRAFT)) as on:
+        alone = answers(on, texts)
+        pass_ = Pass(id="p", requests=requests, concurrency=2, salt="together", logprobs=2)
+        together = talk(on, lambda client: run_pass(client, pass_))
+    assert not [one.error for one in together if one.error]
+    assert same(alone, together) == len(texts)
+
+
 def test_scores_agree_with_the_answers_own_logprobs(started: Started) -> None:
     (text,) = prompts(1)
     with started(arm("f32")) as off:
@@ -217,11 +287,12 @@ def test_a_4_bit_target_differs_by_the_width_of_its_steps_and_by_no_more_than_it
     assert max(regrets) < 0.5  # the target's own leads move by as much between its evaluations
 
 
-def test_prompts_are_tokenized_by_the_server(environment: Environment, cache: Path,
+def test_prompts_are_tokenized_by_the_server(environment: Environment, cache: Path, recipe: Recipe,
                                              tmp_path: Path) -> None:  # fmt: skip
     assert LLAMACPP.tokenizing is not None
     target = str(models.build("builtin:gguf-dense", environment.python, cache, print))
-    command = LLAMACPP.tokenizing.command(arm("bf16"))
+    config = msgspec.structs.replace(arm("bf16"), recipe=recipe)
+    command = LLAMACPP.tokenizing.command(config)
     with Server(
         command, environment, engine=LLAMACPP, target=target, log_path=tmp_path / "log"
     ) as server:
@@ -269,7 +340,8 @@ def test_a_server_killed_in_a_request_is_dead_and_no_failed_request(started: Sta
         await asyncio.sleep(0.05)
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
-            if str(LAUNCHER) in words and str(server.port) in words and "guard" not in words[2]:
+            ours = server.argv[0] if server.argv[0].endswith("llama-server") else str(LAUNCHER)
+            if ours in words[:2] and str(server.port) in words:
                 os.kill(process.pid, signal.SIGKILL)
         await task
 

@@ -156,3 +156,35 @@ def test_a_slow_request_now_and_then_is_no_hang() -> None:
     client.generate = sometimes  # type: ignore[method-assign]
     answers = asyncio.run(run_pass(client, Pass(id="x", requests=_requests(30))))
     assert sum(answer.error is not None for answer in answers) == 10
+
+
+class SlowClient(CountingClient):
+    """A double that never answers a request named `slow`, and knows which were given up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropped: list[str] = []
+
+    async def generate(self, request: Request, *, salt: str, logprobs: int) -> Observation:
+        if request.id.startswith("slow"):
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                self.dropped.append(request.id)
+                raise
+        return await super().generate(request, salt=salt, logprobs=logprobs)
+
+
+def test_a_request_is_dropped_when_its_time_comes_and_the_others_are_answered():
+    def request(name: str, cancel_after: float | None) -> Request:
+        return Request(
+            id=name, prompt=name, category="c", token_ids=(1, 2), max_tokens=4,
+            cancel_after=cancel_after,
+        )  # fmt: skip
+
+    client = SlowClient()
+    requests = (request("slow", 0.01), request("fast", 30.0), request("other", None))
+    seen = asyncio.run(run_pass(client, Pass(id="p", requests=requests, concurrency=3)))
+    assert [one.finish_reason for one in seen] == ["cancelled", None, None]
+    assert seen[0].error is None
+    assert client.dropped == ["slow"]

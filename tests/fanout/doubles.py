@@ -93,7 +93,7 @@ def launches(trouble: Trouble, started: list[str]) -> type:
     """A class that stands in for RunningLaunch, with `trouble` at the start of some launches."""
 
     class FakeLaunch:
-        def __init__(self, launch: Launch, settings: LaunchSettings) -> None:
+        def __init__(self, launch: Launch, settings: LaunchSettings, *_: object) -> None:
             self.launch = launch
             self._end = LaunchEnd.SERVED
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+from doubles import plan
 
-from matrixrun.evidence.launches import Gang
-from matrixrun.fanout.cluster import Node, bundle, infeasible
+from matrixrun.evidence.launches import Gang, Launch
+from matrixrun.fanout import cluster
+from matrixrun.fanout.cluster import bundles, infeasible
+from matrixrun.plan import Node, Placement
 
 HEAD = Node(id="head", cpus=4, accelerators=0, accelerator=None)
 H100 = Node(id="h", cpus=64, accelerators=8, accelerator="H100")
 L4 = Node(id="l", cpus=16, accelerators=4, accelerator="L4")
+
+
+def launch(accelerators: int) -> Launch:
+    one = plan().launches[0]
+    return msgspec.structs.replace(one, gang=gang(accelerators))
 
 
 def gang(accelerators: int, cpus: float = 1.0, accelerator: str | None = "H100") -> Gang:
@@ -49,4 +58,37 @@ def test_a_launch_on_cpu_needs_its_cores_on_one_node() -> None:
     ],
 )
 def test_a_gang_is_one_bundle(held: Gang, expected: dict[str, float]) -> None:
-    assert bundle(held) == expected
+    assert bundles(held) == [expected]
+
+
+def test_a_gang_over_nodes_is_a_bundle_of_its_part_on_each() -> None:
+    over = Gang(accelerators=16, cpus=16, accelerator="H100", nodes=2)
+    part = {"CPU": 8, "GPU": 8, "accelerator_type:H100": 0.001}
+    assert bundles(over) == [part, part]
+    assert infeasible(over, [HEAD, H100, H100]) is None
+    why = infeasible(over, [HEAD, H100, L4])
+    assert why is not None
+    assert "on each of 2 nodes" in why
+
+
+@pytest.mark.parametrize("said", [2.5, 4.5], ids=["up to date", "late"])
+def test_what_other_jobs_hold_is_not_ours_to_start_on(
+    monkeypatch: pytest.MonkeyPatch, said: float
+) -> None:
+    """Of 8 accelerators we hold 2 and another job 3.5; what Ray says lags behind us."""
+    there = {"h": {"CPU": 30.0, "GPU": said}}
+    monkeypatch.setattr("ray._private.state.available_resources_per_node", lambda: there)
+    (left,) = cluster.free([H100], [Placement(launch(2), ("h",))])
+    assert left.accelerators == int(said)
+
+
+def test_a_node_lost_a_moment_ago_may_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    lately, now = cluster.Lately(), [0.0]
+    monkeypatch.setattr(cluster.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(cluster, "nodes", lambda: [H100])
+    assert infeasible(gang(8), lately.nodes()) is None
+    monkeypatch.setattr(cluster, "nodes", list)
+    now[0] = cluster.RETURN_SECONDS / 2
+    assert infeasible(gang(8), lately.nodes()) is None
+    now[0] = cluster.RETURN_SECONDS + 1
+    assert infeasible(gang(8), lately.nodes()) is not None

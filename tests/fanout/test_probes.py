@@ -29,6 +29,7 @@ class Echoing:
     kind = "echoing"
     rides_on: str | None = None
     compared = True
+    forcing = False
     needs = frozenset({Data.TOKENS, Data.SCORES})
 
     def passes(

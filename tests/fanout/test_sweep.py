@@ -13,9 +13,9 @@ from matrixrun.evidence.errors import StoreError
 from matrixrun.evidence.launches import LaunchEnd
 from matrixrun.evidence.verdicts import Verdict
 from matrixrun.fanout import sweep as driver
-from matrixrun.fanout.cluster import Node
 from matrixrun.fanout.gang import LostError
 from matrixrun.judge import settings_for
+from matrixrun.plan import Node
 from matrixrun.record import Store
 from matrixrun.record.replay import judge_store
 
@@ -32,6 +32,7 @@ def run(monkeypatch: pytest.MonkeyPatch):
         started: list[str] = []
         monkeypatch.setattr(driver, "RunningLaunch", launches(trouble or {}, started))
         monkeypatch.setattr(driver.cluster, "nodes", lambda: [Node("n", 8, 0, None)])
+        monkeypatch.setattr(driver.cluster, "free", lambda nodes, _: nodes)
         asyncio.run(sweep(store, plan(only)).run())
         return started
 
@@ -98,6 +99,23 @@ def test_an_off_launch_that_dies_is_an_error_of_all_its_cells(run, tmp_path: Pat
     run(store, {SCORER: [LaunchEnd.DIED]})
     assert set(verdicts(store).values()) == {Verdict.ERROR}
     assert len(verdicts(store)) == 4
+
+
+def test_a_model_whose_prompts_could_not_be_tokenized_costs_its_own_cells_and_no_launch(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = driver.Sweep.__init__
+
+    def without(self, *args, **kwargs):
+        made(self, *args, **kwargs)
+        self.unstaged = {"dense": "no engine could be built"}
+
+    monkeypatch.setattr(driver.Sweep, "__init__", without)
+    store = new_store(tmp_path / "out")
+    assert run(store) == []
+    assert set(verdicts(store).values()) == {Verdict.ERROR}
+    assert len(verdicts(store)) == 4
+    assert "no engine could be built" in store.outcome(NGRAM).message
 
 
 def test_no_off_launch_is_started_for_pairs_that_cannot_be_judged(run, tmp_path: Path) -> None:

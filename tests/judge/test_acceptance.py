@@ -43,6 +43,21 @@ def test_the_figures_follow_the_definitions():
     assert metrics[f"{LENGTH}.low"] < metrics[LENGTH] < metrics[f"{LENGTH}.high"]
 
 
+def test_each_category_of_prompts_has_a_figure_of_its_own():
+    half = range(24)
+
+    def labelled(observations):
+        return changed(observations, half, category="code")
+
+    cell = replace(CELL, on=labelled(CELL.on), off=labelled(CELL.off), null=labelled(CELL.null))
+    metrics = result_of(cell).metrics
+    for name, some in (("code", CELL.on[:24]), ("natural", CELL.on[24:])):
+        accepted = np.concatenate([one.accepted[:-1] for one in some])
+        value = metrics[f"acceptance/mean_length.category.{name}"]
+        assert value == pytest.approx(1 + accepted.mean())
+    assert not [name for name in result_of(CELL).metrics if "category" in name]
+
+
 def test_the_last_step_of_a_request_counts_for_nothing():
     cut = tuple(
         replace(one, accepted=np.append(one.accepted[:-1], 0).astype(np.int32)) for one in CELL.on
@@ -50,6 +65,22 @@ def test_the_last_step_of_a_request_counts_for_nothing():
     changed_last = result_of(replace(CELL, on=cut))
     assert changed_last.metrics[LENGTH] == result_of(CELL).metrics[LENGTH]
     assert changed_last.coverage == result_of(CELL).coverage
+
+
+def test_steps_without_an_order_count_all_of_them_whatever_order_they_come_in():
+    def unordered(turned: bool):
+        return tuple(
+            replace(one, accepted=one.accepted[::-1] if turned else one.accepted,
+                    steps_ordered=False)
+            for one in CELL.on
+        )  # fmt: skip
+
+    accepted = np.concatenate([one.accepted for one in CELL.on])
+    for turned in (False, True):
+        result = result_of(replace(CELL, on=unordered(turned)))
+        assert result.metrics[LENGTH] == pytest.approx(1 + accepted.mean())
+        assert result.coverage["steps.verified"] == accepted.size
+        assert "counters" not in {finding.kind for finding in result.findings}
 
 
 def test_steps_with_a_shorter_draft_do_not_lower_the_rate():

@@ -122,3 +122,20 @@ def test_halves_that_disagree_are_not_trusted():
     )
     case = build_case(replace(seen, off=wild), JudgeSettings(), 1)
     assert not learn_ceiling(case).trusted
+
+
+def test_a_tail_that_would_excuse_everything_counts_up_to_the_band():
+    """Seen on a hybrid target: movements so rare and far that their tail reached 194 nats."""
+    pair = Pair(prompts=120).noisy(0.02)
+    seen = simulate(pair)
+    random = np.random.default_rng(0)
+
+    def moved(one):
+        far = random.pareto(2.5, one.logprobs.size) * 0.05
+        return replace(one, logprobs=one.logprobs - far)
+
+    off, null = (tuple(map(moved, arm)) for arm in (seen.off, seen.null))
+    ceiling = learn_ceiling(build_case(replace(seen, off=off, null=null), JudgeSettings(), 1))
+    assert ceiling.learned is not None
+    assert ceiling.learned > 2 * ceiling.band
+    assert ceiling.value == ceiling.band

@@ -9,7 +9,7 @@ import pytest
 from matrixrun.evidence.errors import UserError
 from matrixrun.judge import JudgeSettings, judge_sweep
 from matrixrun.judge.case import build_case
-from matrixrun.record.expectations import read_expectations
+from matrixrun.record.expectations import read_expectations, unknown_cells
 from matrixrun.signoff.detail import acceptance_of
 
 from .simulator import Pair, simulate
@@ -58,3 +58,22 @@ def test_every_figure_that_a_baseline_expects_is_read_and_can_be_judged(tmp_path
     assert [entry.metric for entry in expectations] == list(names)
     settings = JudgeSettings(detect_rate=0.1, expectations=expectations)
     assert judge_sweep([cell], settings).results[0].verdict.value == "PASS"
+
+
+def test_a_misspelt_cell_is_told_with_the_nearest_one(tmp_path):
+    cell = simulate(Pair()).cell
+    wrong = cell.id.replace("ngram", "ngarm")
+    assert wrong != cell.id
+    text = f"{wrong}: {{acceptance/mean_acceptance_length: [1, 2]}}\n"
+    (told,) = unknown_cells(read(tmp_path, text), [cell])
+    assert told.startswith(f"expectations: {wrong} is no cell of this matrix")
+    assert told.endswith(f"did you mean {cell.id}?")
+
+
+def test_cells_of_a_larger_grid_are_told_and_no_mistake(tmp_path):
+    cell = simulate(Pair()).cell
+    lines = [f"other{n}: {{acceptance/mean_acceptance_length: [1, 2]}}\n" for n in range(8)]
+    told = unknown_cells(read(tmp_path, "".join(lines)), [cell])
+    assert len(told) == 6
+    assert "did you mean" not in told[0]
+    assert told[-1] == "expectations: 3 more cells are not in this matrix"

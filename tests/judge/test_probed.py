@@ -76,3 +76,12 @@ def test_every_test_of_a_further_probe_is_paid_for():
     paid = judge_sweep([beside], SETTINGS, final=True).results[0]
     assert alone.metrics["rates/p_value"] < 1e-3
     assert paid.metrics["rates/p_value"] > 1.5 * alone.metrics["rates/p_value"]
+
+
+def test_requests_that_their_client_dropped_are_no_evidence():
+    probe = observed_by(HEALTHY)
+    nothing = np.zeros(0, np.int32)
+    on = changed(probe.observations["on"], [0, 1], token_ids=nothing, finish_reason="cancelled")
+    result = judged(replace(probe, observations={**probe.observations, "on": on}))
+    assert result.verdict is Verdict.PASS
+    assert not [one for one in result.findings if one.text.startswith("[further]")]

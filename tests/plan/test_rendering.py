@@ -88,3 +88,21 @@ def test_secrets_are_shown_nowhere():
 def test_placeholders_stay_readable():
     command = Command(argv=("--api-key", "$KEY"), env={"X_API_KEY": "$KEY"})
     assert mask(command) == command
+
+
+def test_a_covering_array_says_what_it_holds_and_what_it_cannot():
+    grid = {**GRID, "batch_size": [1, 2, 4, 8], "tensor_parallel_size": [1, 2]}
+    rule = {"tensor_parallel_size": 2, "speculation": {"method": "ngram"}}
+    made = plan(grid=grid, exclude=[rule], strategy={"kind": "covering", "strength": 2})
+    words = " ".join(render_text(made).split())
+    assert f"strength 2: {len(made.cells)} of the 24 allowed cells of the full grid" in words
+    assert len(made.cells) < 12
+    assert "on tensor_parallel_size, prefix_caching, speculation, batch_size" in words
+    assert "in no allowed cell: tensor_parallel_size=2 with speculation=ngram-k4" in words
+    assert to_json(made)["interactions"]["strength"] == 2
+    assert "covering array" not in render_text(plan(grid=grid))
+
+
+def test_a_rule_that_excludes_nothing_is_noted():
+    notes = plan(exclude=[{"batch_size": 9}]).notes
+    assert any("exclude[0]: {batch_size: 9} matches nothing" in note for note in notes)

@@ -43,7 +43,7 @@ def test_within_one_launch_the_control_is_the_same_requests_reversed():
 
 def test_no_two_passes_share_a_cache_namespace():
     salts = []
-    for role in Role:
+    for role in (Role.ON, Role.A, Role.B):
         sent = passes(role, "between-launches")
         salts += [one.salt for one in sent]
     assert len(set(salts)) == len(salts) == 6

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -43,6 +44,7 @@ def observations(draw: st.DrawFn) -> Observation:
         top_logprobs=draw(hnp.arrays(np.float32, shape, elements=float32s)),
         accepted=draw(hnp.arrays(np.int32, steps, elements=ints)),
         drafted=draw(hnp.arrays(np.int32, steps, elements=ints)),
+        steps_ordered=draw(st.booleans()),
         prompt_tokens=draw(st.integers(0, 10**6)),
         cached_tokens=draw(st.none() | st.integers(0, 10**6)),
         finish_reason=draw(st.none() | words),
@@ -114,6 +116,14 @@ def test_half_a_surrogate_pair_from_an_engine_is_kept_readable() -> None:
 def test_a_flat_top_list_is_refused_instead_of_guessed() -> None:
     with pytest.raises(ValueError, match=r"\[tokens, k\]"):
         encode_observations([make_observation(top_ids=np.zeros(3, np.int32))])
+
+
+def test_a_sweep_from_before_steps_could_be_unordered_is_still_read() -> None:
+    table = pq.read_table(pa.BufferReader(encode_observations([make_observation()])))
+    older = pa.BufferOutputStream()
+    pq.write_table(table.drop_columns(["steps_ordered"]), older)
+    (read,) = decode_observations(older.getvalue().to_pybytes())
+    assert read.steps_ordered
 
 
 def test_scores_are_not_read_as_observations() -> None:

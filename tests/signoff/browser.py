@@ -51,6 +51,10 @@ class Page:
 
     def open(self, path: Path, anchor: str = "", *, width: int = 1400, height: int = 1000) -> Self:
         """Load a file and wait until it has loaded."""
+        return self.visit(path.as_uri() + (f"#{anchor}" if anchor else ""), width, height)
+
+    def visit(self, address: str, width: int, height: int) -> Self:
+        """Load a page and wait until it has loaded."""
         if self._session is None:
             target = self.call("Target.createTarget", url="about:blank")["targetId"]
             attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
@@ -62,8 +66,8 @@ class Page:
         self.call("Page.navigate", url="about:blank")
         self.requests.clear()
         self.complaints.clear()
-        self.call("Page.navigate", url=path.as_uri() + (f"#{anchor}" if anchor else ""))
-        self.wait("document.readyState === 'complete' && location.protocol === 'file:'")
+        self.call("Page.navigate", url=address)
+        self.wait("document.readyState === 'complete' && location.protocol !== 'about:'")
         return self
 
     def ask(self, expression: str) -> Any:

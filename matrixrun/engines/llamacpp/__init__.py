@@ -6,6 +6,7 @@ from __future__ import annotations
 from matrixrun.engines.llamacpp import command as _command
 from matrixrun.engines.llamacpp import refusals as _refusals
 from matrixrun.engines.protocol import Client, TextTokenizer
+from matrixrun.engines.reach import Reach
 from matrixrun.evidence.launches import ArmConfig, Command, Recipe
 
 CPU_START_SECONDS = 2.0  # a model of some MB on two idle cores; Python's own start is half of it
@@ -21,11 +22,13 @@ class LlamaCppTokenizing:
         """See Tokenizing.command."""
         return _command.tokenizer_command(config)
 
-    def connect(self, base_url: str, api_key: str, *, name: str) -> TextTokenizer:
+    def connect(
+        self, base_url: str, api_key: str, *, name: str, reach: Reach | None = None
+    ) -> TextTokenizer:
         """See Tokenizing.connect."""
         from matrixrun.engines.llamacpp.tokenizer import ServerTokenizer
 
-        return ServerTokenizer(base_url, api_key, name=name)
+        return ServerTokenizer(base_url, api_key, name=name, reach=reach)
 
 
 class LlamaCpp:
@@ -33,6 +36,7 @@ class LlamaCpp:
 
     kind = "llamacpp"
     health_path = "/health"
+    stops_at_token_ids = False
     default_recipe: Recipe = _command.CPU_RECIPE
     tokenizing = LlamaCppTokenizing()
 
@@ -43,6 +47,14 @@ class LlamaCpp:
     def command(self, config: ArmConfig) -> Command:
         """See Engine.command."""
         return _command.command(config)
+
+    def forced(self, config: ArmConfig) -> ArmConfig | None:  # noqa: ARG002 - the protocol's
+        """See Engine.forced: there is none."""
+        return None
+
+    def follower_command(self, config: ArmConfig) -> Command:
+        """See Engine.follower_command: `refuse` says no before."""
+        raise NotImplementedError(f"llama.cpp over {config.nodes} nodes")
 
     def recognise_refusal(self, log: str) -> str | None:
         """See Engine.recognise_refusal."""
@@ -56,11 +68,19 @@ class LlamaCpp:
         """See Engine.score_seconds: each token is a step of its own."""
         return tokens * SCORE_SECONDS_PER_TOKEN
 
-    def client(self, base_url: str, api_key: str, *, request_timeout: float) -> Client:
+    def client(
+        self, base_url: str, api_key: str, *, request_timeout: float, reach: Reach | None = None
+    ) -> Client:
         """See Engine.client."""
         from matrixrun.engines.llamacpp.client import LlamaCppClient
 
-        return LlamaCppClient(base_url, api_key, request_timeout=request_timeout)
+        return LlamaCppClient(
+            base_url,
+            api_key,
+            request_timeout=request_timeout,
+            transport=None if reach is None else reach.transport(),
+            ours=reach is None,
+        )
 
 
 ENGINE = LlamaCpp()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from matrixrun.engines.http import Connection, Failed, failed_observation, parsed_part, quote
 from matrixrun.engines.llamacpp import answers, reports
 from matrixrun.engines.llamacpp.answers import Emission, Garbled, Valuation
 from matrixrun.evidence.errors import EngineDied
@@ -23,7 +24,6 @@ from matrixrun.evidence.requests import (
     ScoreRequest,
 )
 
-CONTROL_TIMEOUT = 30.0  # seconds for health, facts and metrics
 COMPLETION = "/completion"
 # The server closes a connection after a stream, now and then under the next request.
 LAST_ON_CONNECTION = {"Connection": "close"}
@@ -33,16 +33,15 @@ PREFILL_ROWS = 9
 # Added to a token's logit it is emitted whatever the others are; logprobs are those before it.
 FORCE = 1.0e6
 FALLBACK_TOP = 64  # top logprobs asked for where a token cannot be forced
-
-
-class Failed(Exception):
-    """A request that did not work out on a live engine; the text is the engine's own."""
+# What each server's slots hold, by its key: a client lasts one pass, and passes may share a salt.
+_HELD: dict[str, str] = {}
 
 
 class LlamaCppClient:
     """See matrixrun.engines.protocol.Client.
 
-    Slots know no namespaces: when a salt differs from the one before, all slots are erased.
+    Slots know no namespaces: when a salt differs from the one before, all slots are erased. That
+    holds over clients of one server, since turns of a conversation come in passes of their own.
     """
 
     def __init__(
@@ -52,51 +51,51 @@ class LlamaCppClient:
         *,
         request_timeout: float,
         transport: httpx.AsyncBaseTransport | None = None,
+        ours: bool = True,
     ) -> None:
+        self._ours, self._erasable = ours, True
         self._request_timeout = request_timeout
-        self._salt: str | None = None
+        self._name = f"{base_url} {api_key}"
         self._erasing = asyncio.Lock()
         self._whole_text_token: int | None = None
         self._speculating: bool | None = None
-        self._http = httpx.AsyncClient(
-            base_url=base_url,
-            headers={"Authorization": f"Bearer {api_key}"},
-            timeout=httpx.Timeout(CONTROL_TIMEOUT),
-            # The server drops an idle connection after 5 s, and a request on it then is lost.
-            limits=httpx.Limits(max_connections=None, keepalive_expiry=2.0),
+        # The server drops an idle connection after 5 s, and a request on it then is lost.
+        self._server = Connection(
+            base_url,
+            api_key,
+            request_timeout=request_timeout,
+            idle_seconds=2.0,
             transport=transport,
-            trust_env=False,  # a proxy has no business between us and a server of our own
         )
 
     async def healthy(self) -> bool:
         """See Client.healthy."""
-        try:
-            return (await self._http.get("/health")).status_code == httpx.codes.OK
-        except httpx.HTTPError:
-            return False
+        return await self._server.healthy()
 
     async def facts(self) -> dict[str, Any]:
         """See Client.facts."""
-        parts = [await self._report(path) for path in ("/props", "/slots", "/v1/models")]
-        return reports.facts(*parts)
+        paths = ("/props", "/slots", "/v1/models")
+        found = reports.facts(*[await self._server.report(path) for path in paths])
+        return found if self._erasable else {**found, "slots_erasable": False}
 
     async def counters(self) -> dict[str, float]:
         """See Client.counters."""
-        return reports.counters((await self._control("GET", "/metrics")).text)
+        answer = await self._server.control("GET", "/metrics")
+        return reports.counters(answer.text) if answer.is_success else {}
 
     async def reset_prefix_cache(self) -> None:
         """See Client.reset_prefix_cache; raises EngineDied unless the server says it did."""
-        slots = await self._report("/slots")
+        slots = await self._server.report("/slots")
         if not isinstance(slots, list):
             raise EngineDied("the server does not list its slots, so they cannot be erased")
         for number in range(len(slots)):
-            answer = await self._control("POST", f"/slots/{number}?action=erase", json={})
+            answer = await self._server.control("POST", f"/slots/{number}?action=erase", json={})
             if not answer.is_success:
-                raise EngineDied(f"slot {number} could not be erased: {_quote(answer)}")
+                raise EngineDied(f"slot {number} could not be erased: {quote(answer)}")
 
     async def aclose(self) -> None:
         """See Client.aclose."""
-        await self._http.aclose()
+        await self._server.aclose()
 
     async def generate(self, request: Request, *, salt: str, logprobs: int) -> Observation:
         """See Client.generate. On a server that speculates every logprob is NaN: it puts 0 in the
@@ -106,6 +105,7 @@ class LlamaCppClient:
         try:
             body = _body(request.token_ids, request.sampling, request.max_tokens)
             body |= {"n_probs": logprobs} if logprobs > 0 else {}
+            body |= {} if self._erasable else {"cache_prompt": False}
             emission = Emission()
             async with asyncio.timeout(self._request_timeout):
                 async for chunk in self._stream(body):
@@ -113,20 +113,14 @@ class LlamaCppClient:
                 seconds = time.monotonic() - began
                 if emission.missing():
                     await self._fill(emission, body)
-                if await self._speculates():
+                if emission.sums[0] > 0 or await self._speculates():
                     emission.withhold_logprobs()
             return emission.observation(request, logprobs=logprobs, seconds=seconds)
         except TimeoutError:
             error = f"timeout: no answer within {self._request_timeout:g} s"
         except (Failed, Garbled) as failure:
             error = str(failure)
-        return Observation(
-            request=request.id,
-            prompt=request.prompt,
-            category=request.category,
-            finished=time.monotonic() - began,
-            error=error,
-        )
+        return failed_observation(request, seconds=time.monotonic() - began, error=error)
 
     async def score(self, score: ScoreRequest, *, salt: str) -> Score:
         """See Client.score. The server values no given tokens, so each is forced as the one output
@@ -158,23 +152,29 @@ class LlamaCppClient:
         """Value the token at `place` by one step over the last `width` of the tokens before it; all
         before those are cached."""
         text, token = token_ids[:place], token_ids[place]
-        answer = await self._complete(_probe(text, token, 1, cached=len(text) > width))
+        answer = await self._server.complete(
+            COMPLETION, _probe(text, token, 1, cached=len(text) > width)
+        )
         if not answers.probabilities(answer):
             # The token ends inside a character, and such a one is returned without logprobs.
             await self._cut(text, width)
             body = _probe(text, await self._safe_token(), FALLBACK_TOP, cached=len(text) > width)
-            answer = await self._complete(body)
+            answer = await self._server.complete(COMPLETION, body)
         return answers.valuation(answer, token)
 
     async def _cut(self, text: tuple[int, ...], width: int) -> None:
         """Leave all but the last `width` tokens of `text` in the slot, and nothing behind them."""
         if len(text) > width:
-            await self._complete(_probe(text[: len(text) - width], None, 0, cached=True))
+            await self._server.complete(
+                COMPLETION, _probe(text[: len(text) - width], None, 0, cached=True)
+            )
 
     async def _safe_token(self) -> int:
         """A token whose text is whole characters."""
         if self._whole_text_token is None:
-            answer = await self._complete({"content": "a", "add_special": False}, "/tokenize")
+            answer = await self._server.complete(
+                "/tokenize", {"content": "a", "add_special": False}
+            )
             tokens = answer.get("tokens") if isinstance(answer, dict) else None
             if not isinstance(tokens, list) or not tokens or not isinstance(tokens[-1], int):
                 raise Garbled(f"no tokens for a text: {str(answer)[:300]}")
@@ -188,73 +188,32 @@ class LlamaCppClient:
 
     async def _enter(self, salt: str) -> None:
         async with self._erasing:
-            if salt != self._salt:
+            if salt == _HELD.get(self._name):
+                return
+            try:
                 await self.reset_prefix_cache()
-                self._salt = salt
+            except EngineDied:
+                if self._ours or not await self.healthy():
+                    raise
+                self._erasable = False  # each answer is computed anew then
+            _HELD[self._name] = salt
 
     async def _fill(self, emission: Emission, body: dict[str, Any]) -> None:
         """Fetch the ids that a stream leaves out: only an answer in one piece holds them all."""
         again = {**body, "stream": False, "n_probs": 0, "cache_prompt": False}
-        answer = await self._complete(again)
+        answer = await self._server.complete(COMPLETION, again)
         ids = answer.get("tokens") if isinstance(answer, dict) else None
         if not isinstance(ids, list) or not all(isinstance(token, int) for token in ids):
             raise Garbled("token ids were asked for and none came")
         emission.fill(ids, str(answer.get("content") or ""))
 
-    async def _report(self, path: str) -> Any:
-        """What a server says of itself at `path`, None where it says nothing there."""
-        answer = await self._control("GET", path)
-        try:
-            return _json(answer) if answer.is_success else None
-        except Failed as error:
-            raise EngineDied(f"{path}: {error}") from error
-
-    async def _control(self, method: str, path: str, **options: Any) -> httpx.Response:
-        try:
-            return await self._http.request(method, path, **options)
-        except httpx.HTTPError as error:
-            raise EngineDied(f"{path} does not answer: {_name(error)}") from error
-
     async def _stream(self, body: dict[str, Any]) -> AsyncIterator[Any]:
-        """The parsed parts of a streamed answer; Failed with the engine's words, EngineDied when
-        it is gone."""
-        timeout = httpx.Timeout(None, connect=CONTROL_TIMEOUT)
-        try:
-            async with self._http.stream(
-                "POST", COMPLETION, json=body, timeout=timeout, headers=LAST_ON_CONNECTION
-            ) as answer:
-                if not answer.is_success:
-                    await answer.aread()
-                    await self._refused(answer)
-                async for line in answer.aiter_lines():
-                    if line.startswith(("data:", "error:")):
-                        yield _part(line)
-        except httpx.HTTPError as error:
-            await self._require_life(_name(error))
-            raise Failed(f"the connection broke: {_name(error)}") from error
-
-    async def _complete(self, body: dict[str, Any], path: str = COMPLETION) -> Any:
-        """The parsed answer in one piece; raises as `_stream` does."""
-        timeout = httpx.Timeout(self._request_timeout, connect=CONTROL_TIMEOUT)
-        try:
-            answer = await self._http.post(path, json=body, timeout=timeout)
-        except httpx.ReadTimeout:
-            raise Failed(f"timeout: no answer within {self._request_timeout:g} s") from None
-        except httpx.HTTPError as error:
-            await self._require_life(_name(error))
-            raise Failed(f"the connection broke: {_name(error)}") from error
-        if not answer.is_success:
-            await self._refused(answer)
-        return _json(answer)
-
-    async def _refused(self, answer: httpx.Response) -> None:
-        if answer.is_server_error:
-            await self._require_life(_quote(answer))
-        raise Failed(_quote(answer))
-
-    async def _require_life(self, words: str) -> None:
-        if not await self.healthy():
-            raise EngineDied(f"the engine stopped answering: {words}")
+        """The parsed parts of a streamed answer; raises as Connection.lines does."""
+        lines = self._server.lines(COMPLETION, body, headers=LAST_ON_CONNECTION)
+        async with contextlib.aclosing(lines):
+            async for line in lines:
+                if line.startswith(("data:", "error:")):
+                    yield _part(line)
 
 
 def _body(token_ids: tuple[int, ...], sampling: Sampling, max_tokens: int) -> dict[str, Any]:
@@ -335,30 +294,7 @@ def _part(line: str) -> Any:
     text = line.partition(":")[2].strip()
     if text == "[DONE]":
         raise Failed("a stream of another protocol than llama.cpp's")
-    try:
-        part = json.loads(text)
-    except ValueError as error:
-        raise Failed(f"a part of an answer that is no JSON: {text[:300]!r}") from error
+    part = parsed_part(text)
     if isinstance(part, dict) and isinstance(part.get("error"), dict):
         raise Failed(f"{part['error'].get('code')}: {part['error'].get('message')}")
     return part
-
-
-def _json(answer: httpx.Response) -> Any:
-    try:
-        return json.loads(answer.content)
-    except ValueError as error:
-        raise Failed(f"an answer that is no JSON: {answer.text[:300]!r}") from error
-
-
-def _quote(answer: httpx.Response) -> str:
-    """`HTTP 400: <the engine's words>`."""
-    try:
-        words = answer.json()["error"]["message"]
-    except (ValueError, KeyError, TypeError):
-        words = answer.text[:500]
-    return f"HTTP {answer.status_code}: {words}"
-
-
-def _name(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".rstrip(": ")

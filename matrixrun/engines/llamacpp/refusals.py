@@ -56,6 +56,7 @@ def _inexpressible(config: ArmConfig) -> str | None:
             "it does not quantize while loading; name a GGUF file for each value in "
             f"models.{config.model}.targets",
         ),
+        (config.nodes > 1, f"a launch over {config.nodes} nodes", "a server is one process"),
         (config.dtype is not None, f"dtype {config.dtype!r}", "the GGUF file's own types decide"),
         (
             config.data_parallel_size > 1,
@@ -97,7 +98,9 @@ def _misplaced(config: ArmConfig) -> str | None:
 
 def _cpu_build(config: ArmConfig) -> bool:
     recipe = config.recipe
-    return recipe.binary is None and recipe.no_deps == CPU_RECIPE.no_deps
+    if recipe.binary is not None:
+        return recipe.binary.startswith("builtin:")
+    return recipe.no_deps == CPU_RECIPE.no_deps
 
 
 def _rpc(config: ArmConfig) -> bool:

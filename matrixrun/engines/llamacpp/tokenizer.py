@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 
+from matrixrun.engines.reach import Reach
 from matrixrun.evidence.errors import EngineDied
 
 TIMEOUT = 30.0  # seconds for one text
@@ -22,15 +23,16 @@ class ServerTokenizer:
         *,
         name: str,
         transport: httpx.BaseTransport | None = None,
+        reach: Reach | None = None,
     ) -> None:
         self._http = httpx.Client(
             base_url=base_url,
-            headers={"Authorization": f"Bearer {api_key}"},
+            headers={"Authorization": f"Bearer {api_key}"} if reach is None else reach.headers,
             timeout=TIMEOUT,
             # The server drops an idle connection after 5 s, and a request on it then is lost.
             limits=httpx.Limits(keepalive_expiry=2.0),
             transport=transport,
-            trust_env=False,
+            trust_env=reach is not None,
         )
         self.name = name
         props = self._ask("GET", "/props")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from matrixrun.engines.protocol import Client
+from matrixrun.engines.reach import Reach
 from matrixrun.engines.vllm import command as _command
+from matrixrun.engines.vllm import forcing as _forcing
 from matrixrun.engines.vllm import refusals as _refusals
 from matrixrun.evidence.launches import ArmConfig, Command, Recipe
 
@@ -18,6 +20,7 @@ class VLLM:
 
     kind = "vllm"
     health_path = "/health"
+    stops_at_token_ids = True
     default_recipe: Recipe = _command.CPU_RECIPE
     tokenizing = None
 
@@ -28,6 +31,14 @@ class VLLM:
     def command(self, config: ArmConfig) -> Command:
         """See Engine.command."""
         return _command.command(config)
+
+    def forced(self, config: ArmConfig) -> ArmConfig | None:
+        """See Engine.forced."""
+        return _forcing.forced(config)
+
+    def follower_command(self, config: ArmConfig) -> Command:
+        """See Engine.follower_command."""
+        return _command.follower_command(config)
 
     def recognise_refusal(self, log: str) -> str | None:
         """See Engine.recognise_refusal."""
@@ -45,11 +56,19 @@ class VLLM:
         """See Engine.score_seconds: a whole text is one prefill."""
         return SCORE_SECONDS
 
-    def client(self, base_url: str, api_key: str, *, request_timeout: float) -> Client:
+    def client(
+        self, base_url: str, api_key: str, *, request_timeout: float, reach: Reach | None = None
+    ) -> Client:
         """See Engine.client."""
         from matrixrun.engines.vllm.client import VLLMClient
 
-        return VLLMClient(base_url, api_key, request_timeout=request_timeout)
+        return VLLMClient(
+            base_url,
+            api_key,
+            request_timeout=request_timeout,
+            transport=None if reach is None else reach.transport(),
+            model=(reach and reach.model) or _command.MODEL_NAME,
+        )
 
 
 ENGINE = VLLM()

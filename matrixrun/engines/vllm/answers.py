@@ -134,10 +134,22 @@ def _logprob(value: Any) -> float:
 
 
 def _token_ids(choice: dict[str, Any]) -> list[int]:
-    ids = choice.get("token_ids")
+    ids = choice.get("token_ids") or _named_ids(choice)
     if not isinstance(ids, list) or not all(isinstance(i, int) for i in ids):
         raise Garbled("token ids were asked for and none came")
     return ids
+
+
+def _named_ids(choice: dict[str, Any]) -> list[int] | None:
+    """The ids by which logprobs name the emitted tokens: what a server gives that does not know
+    `return_token_ids`."""
+    block = choice.get("logprobs")
+    names = block.get("tokens") if isinstance(block, dict) else None
+    if not isinstance(names, list) or not all(
+        isinstance(name, str) and name.startswith(TOKEN_ID_PREFIX) for name in names
+    ):
+        return None
+    return [int(name.removeprefix(TOKEN_ID_PREFIX)) for name in names]
 
 
 def _own_logprobs(rows: list[Row], token_ids: list[int]) -> FloatArray:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import json
 import time
 from typing import Any
 
 import httpx
 import numpy as np
 
+from matrixrun.engines.http import Connection, Failed, failed_observation, quote
 from matrixrun.engines.vllm import answers, reports
 from matrixrun.engines.vllm.answers import Garbled, Valuation
 from matrixrun.engines.vllm.command import MODEL_NAME
@@ -23,13 +24,8 @@ from matrixrun.evidence.requests import (
     ScoreRequest,
 )
 
-CONTROL_TIMEOUT = 30.0  # seconds for health, facts and metrics; they queue behind nothing
 TOP_LOGPROBS = 20  # vLLM's own default for --max-logprobs
 COMPLETIONS = "/v1/completions"
-
-
-class Failed(Exception):
-    """A request that did not work out on a live engine; the text is the engine's own."""
 
 
 class VLLMClient:
@@ -42,46 +38,40 @@ class VLLMClient:
         *,
         request_timeout: float,
         transport: httpx.AsyncBaseTransport | None = None,
+        model: str = MODEL_NAME,
     ) -> None:
-        self._request_timeout = request_timeout
+        self._model = model
         self._block_size: int | None = None
-        self._http = httpx.AsyncClient(
-            base_url=base_url,
-            headers={"Authorization": f"Bearer {api_key}"},
-            timeout=httpx.Timeout(CONTROL_TIMEOUT),
-            # Each request has a connection of its own: the server drops an idle one after 5 s, and
-            # a request that crosses with that is lost, which looks like a fault of the engine.
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
-            transport=transport,
-            trust_env=False,  # a proxy has no business between us and a server of our own
+        # The server drops an idle connection after 5 s: each request has one of its own.
+        self._server = Connection(
+            base_url, api_key, request_timeout=request_timeout, transport=transport
         )
 
     async def healthy(self) -> bool:
         """See Client.healthy."""
-        try:
-            return (await self._http.get("/health")).status_code == httpx.codes.OK
-        except httpx.HTTPError:
-            return False
+        return await self._server.healthy()
 
     async def facts(self) -> dict[str, Any]:
         """See Client.facts."""
-        version = (await self._control("GET", "/version")).json()
-        info = await self._control("GET", "/server_info", params={"config_format": "json"})
-        return reports.facts(version, info.json() if info.is_success else None)
+        version = _parsed(await self._server.control("GET", "/version"))
+        options = {"config_format": "json"}
+        info = await self._server.control("GET", "/server_info", params=options)
+        return reports.facts(version or {}, _parsed(info))
 
     async def counters(self) -> dict[str, float]:
         """See Client.counters."""
-        return reports.counters((await self._control("GET", "/metrics")).text)
+        answer = await self._server.control("GET", "/metrics")
+        return reports.counters(answer.text) if answer.is_success else {}
 
     async def reset_prefix_cache(self) -> None:
         """See Client.reset_prefix_cache; raises EngineDied unless the server says it did."""
-        answer = await self._control("POST", "/reset_prefix_cache")
+        answer = await self._server.control("POST", "/reset_prefix_cache")
         if not answer.is_success or answer.json().get("success") is not True:
-            raise EngineDied(f"the prefix cache could not be reset: {_quote(answer)}")
+            raise EngineDied(f"the prefix cache could not be reset: {quote(answer)}")
 
     async def aclose(self) -> None:
         """See Client.aclose."""
-        await self._http.aclose()
+        await self._server.aclose()
 
     async def generate(self, request: Request, *, salt: str, logprobs: int) -> Observation:
         """See Client.generate. `first_token` is the engine's own account of it."""
@@ -94,13 +84,8 @@ class VLLMClient:
             seconds = time.monotonic() - began
             return answers.observation(answer, request, logprobs=logprobs, seconds=seconds)
         except (Failed, Garbled) as error:
-            return Observation(
-                request=request.id,
-                prompt=request.prompt,
-                category=request.category,
-                finished=time.monotonic() - began,
-                error=str(error),
-            )
+            seconds = time.monotonic() - began
+            return failed_observation(request, seconds=seconds, error=str(error))
 
     async def score(self, score: ScoreRequest, *, salt: str) -> Score:
         """See Client.score.
@@ -192,34 +177,8 @@ class VLLMClient:
             self._block_size = int(facts.get("block_size") or 0)
         return self._block_size
 
-    async def _control(self, method: str, path: str, **options: Any) -> httpx.Response:
-        try:
-            return await self._http.request(method, path, **options)
-        except httpx.HTTPError as error:
-            raise EngineDied(f"{path} does not answer: {_name(error)}") from error
-
     async def _complete(self, body: dict[str, Any]) -> Any:
-        """The parsed answer; Failed with the engine's words, EngineDied when it is gone."""
-        timeout = httpx.Timeout(self._request_timeout, connect=CONTROL_TIMEOUT)
-        try:
-            answer = await self._http.post(COMPLETIONS, json=body, timeout=timeout)
-        except httpx.ReadTimeout:
-            raise Failed(f"timeout: no answer within {self._request_timeout:g} s") from None
-        except httpx.HTTPError as error:
-            await self._require_life(_name(error))
-            raise Failed(f"the connection broke: {_name(error)}") from error
-        if answer.is_server_error:
-            await self._require_life(_quote(answer))
-        if not answer.is_success:
-            raise Failed(_quote(answer))
-        try:
-            return json.loads(answer.content)
-        except ValueError as error:
-            raise Failed(f"an answer that is no JSON: {answer.text[:300]!r}") from error
-
-    async def _require_life(self, words: str) -> None:
-        if not await self.healthy():
-            raise EngineDied(f"the engine stopped answering: {words}")
+        return await self._server.complete(COMPLETIONS, {"model": self._model, **body})
 
 
 def _body(
@@ -227,7 +186,6 @@ def _body(
 ) -> dict[str, Any]:
     """A request with every sampling field in it: what is left out, vLLM may take elsewhere."""
     body: dict[str, Any] = {
-        "model": MODEL_NAME,
         "prompt": list(token_ids),
         "max_tokens": max_tokens,
         "n": 1,
@@ -279,14 +237,8 @@ def _score(score: ScoreRequest, values: list[Valuation], *, rows: int) -> Score:
     )
 
 
-def _quote(answer: httpx.Response) -> str:
-    """`HTTP 400: <the engine's words>`."""
-    try:
-        words = answer.json()["error"]["message"]
-    except (ValueError, KeyError, TypeError):
-        words = answer.text[:500]
-    return f"HTTP {answer.status_code}: {words}"
-
-
-def _name(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".rstrip(": ")
+def _parsed(answer: httpx.Response) -> Any:
+    """What a server says of itself; None where it says nothing there, or a gateway answers."""
+    with contextlib.suppress(ValueError):
+        return answer.json() if answer.is_success else None
+    return None

@@ -36,6 +36,7 @@ ALIASES = {
 }
 OURS_ALONE = frozenset(
     {"--host", "--port", "--uds", "--api-key", "--served-model-name", "--model", "--headless"}
+    | {"--nnodes", "--node-rank", "--master-addr", "--master-port"}
     | {"--ssl-keyfile", "--ssl-certfile", "--root-path", "--disable-log-stats"}
 )
 SPECULATION_FLAGS = re.compile(r"--spec(?!iali)|-sc\.")
@@ -68,6 +69,15 @@ def command(config: ArmConfig) -> Command:
         argv=(*argv, *flags.merge(ours, config.args, ALIASES)),
         env={**_environment(config), **config.env},
     )
+
+
+def follower_command(config: ArmConfig) -> Command:
+    """The command line of a further node, see Engine.follower_command: the same but for its rank,
+    and without an HTTP server."""
+    head = command(config)
+    rank = head.argv.index("--node-rank") + 1
+    argv = (*head.argv[:rank], "$NODE_RANK", *head.argv[rank + 1 :], "--headless")
+    return Command(argv=argv, env=head.env)
 
 
 def _check_user_flags(config: ArmConfig) -> None:
@@ -124,6 +134,13 @@ def _topology(config: ArmConfig) -> list[Flag]:
         found += [
             ("--data-parallel-size", str(config.data_parallel_size)),
             ("--api-server-count", "1"),
+        ]
+    if config.nodes > 1:
+        found += [
+            ("--nnodes", str(config.nodes)),
+            ("--node-rank", "0"),
+            ("--master-addr", "$HEAD"),
+            ("--master-port", "$HEAD_PORT"),
         ]
     return found
 
@@ -183,6 +200,8 @@ def _environment(config: ArmConfig) -> dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_SERVER_DEV_MODE": "1",  # /reset_prefix_cache and /server_info
     }
+    if config.nodes > 1:
+        env["VLLM_HOST_IP"] = "$NODE_IP"
     if config.accelerator is not None:
         return env
     env |= {

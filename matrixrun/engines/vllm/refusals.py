@@ -20,12 +20,7 @@ _LOSSY_METHODS = {
 }
 _LOSSY_PREFIXES = ("synthetic_", "typical_", "relaxed_", "posterior_", "use_relaxed_")
 
-_TAG = re.compile(
-    r"(?:\((?P<process>[^)]*pid=\d+)\) ?)?"
-    r"(?:(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\] ?)?"
-)
 _USAGE = re.compile(r"^\S*(?:main|vllm|serve)\S*(?: serve)?: error: (?P<words>.+)$")
-_PASSED_ON = re.compile(r"(?:[Ss]ee|check the) (?:root cause|stack trace)|initialization failed")
 _TYPES = frozenset({"ValueError", "NotImplementedError", "ImportError"})
 _LOADING = re.compile(r"/model_loader/|/models/utils\.py$|/kv_cache_utils\.py$")
 _NO_REFUSAL = re.compile(
@@ -43,6 +38,11 @@ def refuse(config: ArmConfig) -> str | None:
         return (
             f"resources ask for {config.accelerator}, but engine {config.engine!r} installs "
             "vLLM's CPU build: give it `install: [vllm==VERSION]`, `python:` or `image:`"
+        )
+    if config.nodes > 1 and config.data_parallel_size > 1:
+        return (
+            f"data_parallel_size {config.data_parallel_size} over {config.nodes} nodes cannot be "
+            "expressed here: replicas that span nodes start by other rules"
         )
     for settings in _speculative_settings(config):
         reason = _lossy(settings)
@@ -89,22 +89,15 @@ def recognise(log: str) -> str | None:
     code raised on purpose. The first exception of a log is the cause, those after it pass it on.
     Crashes, lack of memory and checkpoints that cannot be read are none.
     """
-    lines = [_split(line) for line in log.splitlines()]
+    lines = [tracebacks.process_and_line(line) for line in log.splitlines()]
     for _, line in lines:
         usage = _USAGE.search(line)
         if usage:
             return None if _only_ours(usage["words"]) else usage["words"]
     for exception in tracebacks.raised(lines):
-        if not _PASSED_ON.search(exception.message):
+        if not tracebacks.PASSED_ON.search(exception.message):
             return _words(exception) if _on_purpose(exception) else None
     return None
-
-
-def _split(line: str) -> tuple[str, str]:
-    tagged = _TAG.match(line)
-    if tagged is None:
-        return "", line
-    return tagged["process"] or "", line[tagged.end() :]
 
 
 def _only_ours(words: str) -> bool:

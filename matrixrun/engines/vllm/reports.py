@@ -7,6 +7,8 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 PREFIX = "vllm:"
+CACHE_CONFIG = "vllm:cache_config_info"
+CAPACITY = "kv_cache_capacity_tokens"
 _PROCESS_LABELS = frozenset({"engine", "model_name"})
 
 _FACTS = {
@@ -88,12 +90,15 @@ def counters(text: str) -> dict[str, float]:
 
     Names lose `vllm:` and `_total`; further labels follow, as in
     `spec_decode_num_accepted_tokens_per_pos.0`. Of histograms only `_sum` and `_count` are kept.
+    `kv_cache_capacity_tokens` is the product of two labels of `cache_config_info`.
     """
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
         if not family.name.startswith(PREFIX):
             continue
         for sample in family.samples:
+            if sample.name == CACHE_CONFIG:
+                found[CAPACITY] = found.get(CAPACITY, 0.0) + _capacity(sample.labels)
             if sample.name.endswith(("_bucket", "_created", "_info")):
                 continue
             name = sample.name.removeprefix(PREFIX).removesuffix("_total")
@@ -101,3 +106,11 @@ def counters(text: str) -> dict[str, float]:
             key = ".".join([name, *labels])
             found[key] = found.get(key, 0.0) + sample.value
     return found
+
+
+def _capacity(labels: dict[str, str]) -> float:
+    """Tokens that one engine process can cache, 0 where it does not say."""
+    try:
+        return float(labels["num_gpu_blocks"]) * float(labels["block_size"])
+    except (KeyError, ValueError):
+        return 0.0

@@ -2,6 +2,7 @@
 
 outcomes      what became of the launches (looks at outcomes alone)
 baseline      whether the off arms are sound, judged first and absolutely
+attached      what is not known of servers that nobody here launched
 hardware      whether the arms ran on the same kind of machine
 checkpoints   whether they served the same target
 answers       events: failed requests, NaN, nothing, past the end, limits missed; else their rate
@@ -10,6 +11,7 @@ equality      exact match, first forks and their gaps
 regret        what all emitted tokens cost the target, against the control
 hazard        whether what lies beyond the floor stands behind rejections, as a cause
 degeneration  loops, against the control
+known_answers what both arms say where the right answer is known
 drift         logprobs of the same tokens, against the control
 activity      whether the on arm speculated
 acceptance    what the target takes of the drafts
@@ -19,8 +21,14 @@ repeats       acceptance of a prompt sent again, against the first time
 coverage      rejections at each draft position
 power         whether enough was observed for the claim
 performance   speed and reuse, as figures
-distribution  sampled tokens against the target's own probabilities (the probe `sampling`)
-processing    greedy answers with a logits processor on (the probe `processors`)
+
+Of further probes:
+
+distribution  sampling: sampled tokens against the target's own probabilities
+processing    processors: greedy answers with a logits processor on
+reuse         conversation: what each turn takes from the cache, on against off
+rollback      rollback: the token right after each planned rejection
+pressure      pressure: which transitions happened, and what is left behind
 """
 
 from __future__ import annotations
@@ -44,6 +52,7 @@ from matrixrun.judge.witnesses import (
 )
 from matrixrun.judge.witnesses.acceptance import examine_acceptance
 from matrixrun.judge.witnesses.activity import examine_activity
+from matrixrun.judge.witnesses.attached import examine_attached
 from matrixrun.judge.witnesses.baseline import examine_baseline
 from matrixrun.judge.witnesses.checkpoints import examine_checkpoints
 from matrixrun.judge.witnesses.coverage import examine_coverage
@@ -51,10 +60,14 @@ from matrixrun.judge.witnesses.drafting import examine_drafting
 from matrixrun.judge.witnesses.equality import examine_equality
 from matrixrun.judge.witnesses.hardware import examine_hardware
 from matrixrun.judge.witnesses.hazard import examine_hazard
+from matrixrun.judge.witnesses.known_answers import examine_known_answers
 from matrixrun.judge.witnesses.outcomes import examine_outcomes
 from matrixrun.judge.witnesses.performance import examine_performance
 from matrixrun.judge.witnesses.power import examine_power
 from matrixrun.judge.witnesses.prediction import examine_prediction
+from matrixrun.judge.witnesses.pressure import examine_pressure
+from matrixrun.judge.witnesses.reuse import examine_reuse
+from matrixrun.judge.witnesses.rollback import examine_rollback
 from matrixrun.judge.witnesses.unexplained import examine_unexplained
 
 
@@ -94,6 +107,7 @@ class ProbeWitness:
 
 WITNESSES = (
     Witness("baseline", examine_baseline),
+    Witness("attached", examine_attached),
     Witness("hardware", examine_hardware),
     Witness("checkpoints", examine_checkpoints),
     Witness("answers", answers.examine_answers, answers.RATE_TESTS, everywhere=True),
@@ -107,6 +121,7 @@ WITNESSES = (
         degeneration.RATE_TESTS,
         everywhere=True,
     ),
+    Witness("known_answers", examine_known_answers),
     Witness("drift", drift.examine_drift, drift.RATE_TESTS),
     Witness("activity", examine_activity),
     Witness("acceptance", examine_acceptance),
@@ -128,6 +143,9 @@ PROBE_WITNESSES: tuple[ProbeWitness, ...] = (
     ProbeWitness(
         processing.PROBE, "processing", processing.examine_processing, processing.RATE_TESTS
     ),
+    ProbeWitness("conversation", "reuse", examine_reuse),
+    ProbeWitness("pressure", "pressure", examine_pressure),
+    ProbeWitness("rollback", "rollback", examine_rollback),
 )
 
 RATE_TESTS = sum(witness.rate_tests for witness in WITNESSES)

@@ -25,6 +25,7 @@ KIND = "acceptance"
 LENGTH = "acceptance/mean_acceptance_length"
 RATE = "acceptance/draft_acceptance_rate"
 POSITION = "acceptance/rate.position."
+CATEGORY = "acceptance/mean_length.category."
 _POSITION = re.compile(re.escape(POSITION) + r"(0|[1-9]\d*)")
 
 
@@ -37,7 +38,10 @@ def examine_acceptance(examination: Examination) -> Testimony:
     if ratios:
         told = Testimony(
             findings=_counted(case, steps, counters),
-            metrics={"acceptance/steps": float(steps.used(draft_length(case, steps)).sum())},
+            metrics={
+                "acceptance/steps": float(steps.used(draft_length(case, steps)).sum()),
+                **_by_category(case, steps),
+            },
         )
     else:
         ratios = counted_ratios(case, steps, counters, level)
@@ -47,6 +51,21 @@ def examine_acceptance(examination: Examination) -> Testimony:
         if name in ratios and np.isfinite(ratios[name].error):
             metrics[f"{name}.low"], metrics[f"{name}.high"] = ratios[name].low, ratios[name].high
     return _expected(examination, ratios) + told + Testimony(metrics=metrics)
+
+
+def _by_category(case: Case, steps: Steps) -> dict[str, float]:
+    """Return the mean acceptance length of each category of prompts, where there are several."""
+    categories = np.array([one.category for one in case.on.observations])
+    names = np.unique(categories)
+    if names.size < 2:
+        return {}
+    used = steps.used(draft_length(case, steps))
+    found = {}
+    for name in names:
+        some = steps.accepted[used & (categories[steps.owner] == name)]
+        if some.size:
+            found[f"{CATEGORY}{name}"] = 1.0 + float(some.mean())
+    return found
 
 
 def is_acceptance_metric(name: str) -> bool:
@@ -158,7 +177,7 @@ def _departure(entry: Expectation, ratio: Ratio) -> Finding:
 def _counted(case: Case, steps: Steps, counters: Counters) -> tuple[Finding, ...]:
     """Return notices where per-step data fit neither the tokens emitted nor the counters."""
     told = []
-    early = ~steps.last
+    early = ~steps.last & steps.ordered
     least = np.bincount(
         steps.owner[early], weights=steps.accepted[early] + 1, minlength=len(case.requests)
     )

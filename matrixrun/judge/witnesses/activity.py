@@ -11,6 +11,7 @@ from matrixrun.judge.examination import Examination
 from matrixrun.judge.steps import Counters, Steps, counters_of, steps_of
 from matrixrun.judge.testimony import Objection, Testimony
 from matrixrun.judge.witnesses.acceptance import LENGTH, acceptance_ratios, counted_ratios
+from matrixrun.judge.witnesses.attached import is_attached
 
 
 def examine_activity(examination: Examination) -> Testimony:
@@ -23,6 +24,9 @@ def examine_activity(examination: Examination) -> Testimony:
     if tokens == 0:
         return Testimony()
     drafted = _drafted(steps, counters)
+    if drafted is None and is_attached(examination):
+        reason = "whether the endpoint drafted is not known: it gives neither steps nor counters"
+        return Testimony(objections=(Objection(Verdict.INCONCLUSIVE, reason),))
     if drafted is None:
         return _inactive("nothing shows that the engine drafted: no steps and no counters", 0.0)
     if drafted == 0:

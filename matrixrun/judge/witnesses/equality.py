@@ -168,7 +168,7 @@ def _numerics(on: tuple[Fork, ...], null: tuple[Fork, ...]) -> tuple[Finding, ..
         return ()
     text = (
         f"numerics changed: {len(mine)} requests leave the off arm at a near tie, "
-        f"{len(theirs)} in the control (p = {p_value:.2g}); no token is at fault"
+        f"{len(theirs)} in the control (p = {p_value:.2g}); a near tie is no fault"
     )
     numbers = {"on": len(mine), "null": len(theirs), "p_value": p_value}
     notice = Severity.NOTICE

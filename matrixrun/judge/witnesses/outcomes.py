@@ -13,6 +13,7 @@ WORDS = {
     LaunchEnd.HUNG: "made no progress",
     LaunchEnd.UNBUILT: "could not be built",
     LaunchEnd.LOST: "was lost with its node",
+    LaunchEnd.AWAY: "is away",
     LaunchEnd.STOPPED: "was stopped before it was done",
     LaunchEnd.REFUSED: "was refused",
 }

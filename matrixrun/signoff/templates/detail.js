@@ -58,14 +58,19 @@ function divergenceBlock(detail) {
   const sentence = all
     ? `${all} of ${plural(detail.compared || 0, "request")} leave the off arm's tokens somewhere${sites.length < all ? `; the ${sites.length} that matter most` : ""}. Only a first difference compares like with like: what follows is conditioned on other text.`
     : `All ${plural(detail.compared || 0, "request")} are the same token by token.`;
-  return block("Token differences", el("p", { text: sentence }), sites.map(siteCard));
+  return block("Token differences", el("p", { text: sentence }), sites.map((site) => siteCard(site, detail)));
 }
 const RELATION = {
   explained: "explained: within what rounding accounts for", unexplained: "UNEXPLAINED by every off evaluation", suspected: "suspected, not settled",
   length_only: "one answer ends earlier", unscored: "not scored",
 };
-function siteCard(site) {
-  const head = `request ${site.request} (${site.category}), token ${site.position}: ${RELATION[site.relation] || site.relation}` +
+function relation(site, detail) {
+  // Beyond the floor it is no rounding that explains a token, but how far the off arm's own evaluations lie apart.
+  if (site.relation === "explained" && site.gap > detail.floor) return `below the ceiling of ${fmt(detail.ceiling)} nats that the off arm's own evaluations give`;
+  return RELATION[site.relation] || site.relation;
+}
+function siteCard(site, detail) {
+  const head = `request ${site.request} (${site.category}), token ${site.position}: ${relation(site, detail)}` +
     (site.gap === undefined || site.gap === null ? "" : site.gap < 0.005 ? "; a tie on the off arm"
       : `; the off arm prefers another token by ${fmt(site.gap)} nats (${fmt(Math.exp(site.gap))} times as likely)`);
   return el("div", { class: "site" }, el("strong", { text: head }),

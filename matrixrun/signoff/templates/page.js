@@ -26,13 +26,14 @@ function banner() {
     6: ["open", `? Not enough to say: ${unexpected("INCONCLUSIVE", "INACTIVE")} of ${plural(total, "cell")} undecided`],
     2: ["open", `? Incomplete: ${data.pending.length} of ${plural(total, "cell")} without a verdict`],
   }[code] || ["open", `? ${text}`];
+  const expected = data.rows.filter((row) => row.expected).length;
   const tally = VERDICTS.filter((v) => counts[v]).map((v) => {
     const button = badge(v, false, "button", { "aria-pressed": "true", "data-verdict": v, title: `${MEANING[v]}. Click to hide or show.` });
     button.querySelector(".word").textContent = `${counts[v]} ${v}`;
     return button;
   });
   return el("section", { id: "verdict", class: `banner ${kind}` }, el("p", { class: "answer", text: answer }),
-    el("p", { class: "soft", text: `${plural(total, "cell")}${data.pending.length ? `, ${data.pending.length} of them without a verdict` : ""}; exit code ${code}: ${text}` }),
+    el("p", { class: "soft", text: `${plural(total, "cell")}${data.pending.length ? `, ${data.pending.length} of them without a verdict` : ""}${expected ? `, ${expected} with the verdict that the matrix file expects (*)` : ""}; exit code ${code}: ${text}` }),
     el("div", { class: "tally", role: "group", "aria-label": "show and hide verdicts" }, tally));
 }
 
@@ -58,7 +59,9 @@ function why() {
     const told = groups.map((group) => el("div", { class: `finding ${bad ? "fault" : ""}` },
       el("span", { class: "tag", text: [plural(group.cells.length, "cell"), ...(group.faults || []), group.expected ? "expected" : ""].filter(Boolean).join(" · ") }),
       el("div", { text: (group.verdict === "FAIL" && group.cells.length > 1 ? "first: " : "") + group.reason }), names(group.cells, 4)));
-    return el("li", {}, el("div", { class: "cause-head" }, badge(one.verdict), el("div", {}, el("span", { text: `${plural(cells, "cell")} ` }), causeWords(one))),
+    const narrowed = data.narrowed.filter(([verdict]) => verdict === one.verdict)
+      .map(([, text]) => el("div", { class: "finding" }, el("span", { class: "tag", text: "by further cells" }), el("div", { text })));
+    return el("li", {}, el("div", { class: "cause-head" }, badge(one.verdict), el("div", {}, el("span", { text: `${plural(cells, "cell")} ` }), causeWords(one))), narrowed,
       bad || data.rows.length <= 12 ? told : more(groups.length === 1 ? groups[0].reason : `${groups.length} reasons`, told));
   });
   return section("why", "What is not a PASS, and which settings bring it on", el("ul", { class: "why" }, items));
@@ -149,6 +152,19 @@ function speedCell(row, word) {
   return el("td", { class: "num", "data-name": word }, el("strong", { text: interval(speedup, times) }), slower ? " ▼ slower than off" : "", lines.map((line) => el("div", { class: "soft", text: line })));
 }
 
+function coveredSection() {
+  const covered = data.covered;
+  if (!covered) return null;
+  const rows = covered.interactions.map((one) => el("tr", {}, el("td", { text: one.axes.join(" × ") }),
+    el("td", { class: "num", "data-name": "decided", text: `${one.decided} of ${one.planned}` }),
+    el("td", { class: "reason", "data-name": "open", text: (one.open || []).join("; ") + (one.planned - one.decided > (one.open || []).length ? " …" : "") })));
+  const table = el("table", { class: "list" }, el("thead", {}, el("tr", {}, ["axes together", "came to a PASS or FAIL", "still open"].map((h) => el("th", { scope: "col", text: h })))), el("tbody", {}, rows));
+  return section("covered", "Which combinations of settings were covered",
+    el("p", { text: `${covered.decided} of ${covered.planned} planned combinations came to a PASS or FAIL.` }),
+    el("ul", {}, covered.lines.map((line) => el("li", { text: line }))),
+    rows.length > 15 ? more(`${rows.length} choices of axes`, table) : table);
+}
+
 function aboutSection() {
   const notes = data.head.notes.map((note) => el("li", { text: note }));
   const reasons = new Map();
@@ -201,7 +217,7 @@ function refresh() {
 function build() {
   readAddress();
   const verdicts = data.rows.length ? [matrixSection(), listSection()] : [];
-  const parts = [banner(), decisionSections(), why(), verdicts, speedSection(), aboutSection()];
+  const parts = [banner(), decisionSections(), why(), verdicts, speedSection(), coveredSection(), aboutSection()];
   document.getElementById("main").replaceChildren(...parts.flat().filter(Boolean));
   if (data.rows.length) refresh();
   openCell(state.cell, false);

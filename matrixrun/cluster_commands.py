@@ -1,0 +1,140 @@
+"""The commands that speak with a Ray cluster from elsewhere: parse, call, print, exit."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Address = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="The cluster's dashboard, http://HEAD:8265; default: RAY_API_SERVER_ADDRESS.",
+    ),
+]
+SweepOnCluster = Annotated[
+    str, typer.Argument(metavar="SWEEP", help="A sweep's id, or a job's submission id.")
+]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Show its log, and end with the verdict's exit code.")
+]
+
+
+def add(app: typer.Typer) -> None:
+    """Put the commands into `app`."""
+    for command in (submit, status, logs, stop, resume):
+        app.command()(command)
+
+
+def submit(  # noqa: PLR0917 (typer passes by name)
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The matrix file.")],
+    results: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR",
+            help="The sweep's own folder on the cluster, by absolute path, where it outlives the"
+            " job; its last part is the sweep's id. An existing one is resumed.",
+        ),
+    ],
+    address: Address = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="CELL", help="Only this cell (or glob); may be repeated."),
+    ] = None,
+    tracking_uri: Annotated[
+        str | None,
+        typer.Option(help="MLflow tracking URI; default: what the head node's environment says."),
+    ] = None,
+    no_tracking: Annotated[
+        bool, typer.Option("--no-tracking", help="Do not log to MLflow.")
+    ] = False,
+    deadline: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="MINUTES", help="Stop then; what is done stays done."),
+    ] = None,
+    python: Annotated[
+        str, typer.Option(help="The interpreter on the head node that Ray runs with.")
+    ] = "python",
+    with_code: Annotated[
+        bool,
+        typer.Option(
+            "--with-code",
+            help="Send this matrixrun along instead of using the one installed on the nodes.",
+        ),
+    ] = False,
+    wait: Wait = False,
+) -> None:
+    """Run a matrix as a job of a Ray cluster."""
+    from matrixrun.fanout.jobs import Jobs, Submission
+
+    jobs = Jobs(address)
+    job = jobs.submit(
+        Submission(
+            file=str(file.absolute()),
+            results=results,
+            only=tuple(only or ()),
+            tracking_uri=tracking_uri,
+            track=not no_tracking,
+            deadline_minutes=deadline,
+            python=python,
+            with_code=with_code,
+        )
+    )
+    typer.echo(f"submitted: {job.id}")
+    if wait:
+        raise typer.Exit(jobs.verdict(jobs.follow(job, _say)))
+
+
+def status(sweep: SweepOnCluster, address: Address = None) -> None:
+    """Say where a submitted sweep stands."""
+    from matrixrun.fanout.jobs import Jobs, describe
+
+    jobs = Jobs(address)
+    job = jobs.find(sweep)
+    typer.echo(describe(job, jobs.log(job)))
+
+
+def logs(
+    sweep: SweepOnCluster,
+    address: Address = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until it ends; exit with its verdict.")
+    ] = False,
+) -> None:
+    """Show what a submitted sweep has printed."""
+    from matrixrun.fanout.jobs import Jobs
+
+    jobs = Jobs(address)
+    job = jobs.find(sweep)
+    if follow:
+        raise typer.Exit(jobs.verdict(jobs.follow(job, _say)))
+    _say(jobs.log(job))
+
+
+def stop(sweep: SweepOnCluster, address: Address = None) -> None:
+    """End a submitted sweep: engines end, what is done is written, and `resume` goes on."""
+    from matrixrun.fanout.jobs import Jobs, describe
+
+    jobs = Jobs(address)
+    job = jobs.stop(jobs.find(sweep))
+    typer.echo(describe(job, jobs.log(job)))
+    raise typer.Exit(0 if job.over else 2)
+
+
+def resume(sweep: SweepOnCluster, address: Address = None, wait: Wait = False) -> None:
+    """Go on with a submitted sweep that ended early: finished cells are not run again."""
+    from matrixrun.fanout.jobs import Jobs
+
+    jobs = Jobs(address)
+    job = jobs.resume(sweep)
+    typer.echo(f"submitted: {job.id} (attempt {job.attempt})")
+    if wait:
+        raise typer.Exit(jobs.verdict(jobs.follow(job, _say)))
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -1,0 +1,114 @@
+"""The least time in which any order could run a plan's launches on given nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
+
+from matrixrun.evidence.launches import Launch, Role
+from matrixrun.plan.nodes import Node, share
+from matrixrun.plan.order import longest_chain
+
+Size = Fraction
+Seen = Callable[[Size], Size]
+
+
+def lower_bound(launches: Sequence[Launch], nodes: Sequence[Node]) -> float:
+    """Return seconds that no schedule can be shorter than, however it is ordered.
+
+    The largest of
+
+    - the longest chain: a launch and the scorer that waits for it;
+    - the work of all launches over what the nodes hold, gangs counted whole;
+    - the same for all but the scorers, and the shortest scorer: whichever of them ends last, its
+      scorer is still to come; also for the launches of some width or more alone.
+    """
+    bounds = [longest_chain(launches)]
+    kinds = {node.accelerator for node in nodes}
+    for kind in kinds:
+        mine = [n for n in nodes if n.accelerator == kind]
+        theirs = [x for x in launches if kinds == {kind} or x.gang.accelerator == kind]
+        if theirs:
+            bounds += [_whole_gangs(theirs, mine), *_before_the_last_scorer(theirs, mine)]
+    return max(bounds)
+
+
+def _before_the_last_scorer(launches: Sequence[Launch], nodes: Sequence[Node]) -> Iterator[float]:
+    """Bounds for the scored launches of each width or more, and the scorer behind the last."""
+    scorers = {
+        cell: launch.seconds
+        for launch in launches
+        if launch.role is Role.A
+        for cell in launch.cells
+    }
+    scored = [
+        launch
+        for launch in launches
+        if launch.role is not Role.A and all(cell in scorers for cell in launch.cells)
+    ]
+    for width in {_held(launch, nodes) for launch in scored}:
+        wide = [launch for launch in scored if _held(launch, nodes) >= width]
+        last = min(scorers[cell] for launch in wide for cell in launch.cells)
+        yield _whole_gangs(wide, nodes) + last
+
+
+def _whole_gangs(launches: Iterable[Launch], nodes: Sequence[Node]) -> float:
+    """The bound by work, over dual feasible functions (Fekete and Schepers, "New classes of fast
+    lower bounds for bin packing problems", 2001): what stands on one node at one time has sizes of
+    1 together at most, and so have their images. On unlike nodes only the plain sum holds."""
+    sizes = [_size(node) for node in nodes]
+    largest, alike = max(sizes), min(sizes) == max(sizes)
+    capacity = sum(sizes) / largest
+    pieces: dict[Size, float] = {}
+    for launch in launches:
+        size = _held(launch, nodes) / largest
+        pieces[size] = pieces.get(size, 0.0) + launch.seconds * launch.gang.nodes
+    functions = _dual_feasible(sorted(pieces)) if alike else iter([_plain])
+    return max(
+        sum(float(seen(size)) * seconds for size, seconds in pieces.items()) / float(capacity)
+        for seen in functions
+    )
+
+
+def _held(launch: Launch, nodes: Sequence[Node]) -> Size:
+    """What a launch holds on each of its nodes, in what these nodes are counted in."""
+    part = share(launch.gang)
+    held = part.accelerators if nodes[0].accelerators else part.cpus
+    return Fraction(held).limit_denominator(1000)
+
+
+def _size(node: Node) -> Fraction:
+    return Fraction(node.accelerators) if node.accelerators else Fraction(node.cpus)
+
+
+def _dual_feasible(sizes: Sequence[Size]) -> Iterator[Seen]:
+    yield _plain
+    for threshold in {min(size, 1 - size) for size in sizes if 0 < size < 1}:
+        yield _large_and_small(threshold)
+    for steps in range(1, 8):
+        yield _rounded(steps)
+
+
+def _plain(size: Size) -> Size:
+    return size
+
+
+def _large_and_small(threshold: Size) -> Seen:
+    """What is larger than 1 - threshold fills a node alone, what is smaller than it counts not."""
+
+    def seen(size: Size) -> Size:
+        if size > 1 - threshold:
+            return Fraction(1)
+        return Fraction(0) if size < threshold else size
+
+    return seen
+
+
+def _rounded(steps: int) -> Seen:
+    """Sizes counted in parts of 1 / steps, of which steps + 1 would have to stand together."""
+
+    def seen(size: Size) -> Size:
+        scaled = size * (steps + 1)
+        return size if scaled.denominator == 1 else Fraction(int(scaled), steps)
+
+    return seen

@@ -1,0 +1,1 @@
+"""A double of vLLM for chaos: see entrypoints/cli/main.py."""

@@ -1,0 +1,119 @@
+"""Which transitions happened under pressure, and what was left behind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from matrixrun.evidence.requests import CANCELLED, Observation, PassRecord
+from matrixrun.evidence.verdicts import Severity, Verdict
+from matrixrun.judge import JudgeSettings, ProbeObserved
+from matrixrun.judge.witnesses import ProbeExamination
+from matrixrun.judge.witnesses.pressure import examine_pressure
+
+from .simulator import Pair, simulate
+
+IDLE = {"num_requests_running": 0.0, "num_requests_waiting": 0.0, "kv_cache_usage_perc": 0.0}
+
+
+def record(name: str, before=IDLE, after=IDLE) -> PassRecord:
+    return PassRecord(
+        launch="L",
+        pass_id=f"pressure.b8.{name}",
+        kind="observations",
+        path="",
+        sha256="",
+        requests=1,
+        seconds=1.0,
+        counters_before=before,
+        counters_after=after,
+    )
+
+
+def answer(name: str, *, cached: int = 0, reason: str = "length", prompt: str = "") -> Observation:
+    return Observation(
+        request=f"pressure.{name}",
+        prompt=f"pressure.{prompt or name}",
+        category="pressure",
+        token_ids=np.arange(3, dtype=np.int32),
+        cached_tokens=cached,
+        finish_reason=reason,
+    )
+
+
+def told(on_records, on=(), *, off_records=(), off=()):
+    observed = ProbeObserved(
+        kind="pressure",
+        compared=True,
+        observations={"on": tuple(on), "off": tuple(off)},
+        scores={},
+        records={"on": tuple(on_records), "off": tuple(off_records)},
+    )
+    evidence = simulate(Pair(prompts=2, tokens=4)).evidence
+    return examine_pressure(ProbeExamination(evidence, JudgeSettings(), observed, None))
+
+
+def preempting(times: float) -> PassRecord:
+    return record("preempt0", {"num_preemptions": 2.0}, {"num_preemptions": 2.0 + times})
+
+
+def reasons(found) -> str:
+    assert all(one.verdict is Verdict.INCONCLUSIVE for one in found.objections)
+    return "; ".join(one.reason for one in found.objections)
+
+
+def test_preemptions_are_counted_and_their_absence_is_told():
+    assert told([preempting(3)]).coverage == {"pressure.preemptions": 3}
+    assert told([preempting(3)]).objections == ()
+    assert "a request preempted" in reasons(told([preempting(0)]))
+
+
+def test_an_engine_that_counts_no_preemptions_was_not_asked_for_one():
+    found = told([record("preempt0", {}, {})])
+    assert found.objections == ()
+    assert "pressure.preemptions" not in found.coverage
+
+
+def test_what_was_not_sent_is_not_missing():
+    assert told([record("identical")], [answer("identical.0.0")]).objections == ()
+
+
+def test_evictions_are_prefixes_that_were_warm_and_are_no_more():
+    passes = [record(name) for name in ("shared", "warm", "evict0", "again0")]
+
+    def answers(cached):
+        return [
+            answer("shared.0", prompt="shared.0"),
+            answer("shared.0.warm", prompt="shared.0", cached=32),
+            answer("shared.0.again0", prompt="shared.0", cached=cached),
+        ]
+
+    found = told(passes, answers(cached=0))
+    assert found.coverage["pressure.prefixes_evicted"] == 1
+    assert found.coverage["pressure.prefixes_reused"] == 1
+    assert "evicted" in reasons(told(passes, answers(cached=32)))
+
+
+def test_a_request_counts_as_dropped_when_no_answer_came_first():
+    passes = [record("cancel0")]
+    found = told(passes, [answer("cancel0.victim0", reason=CANCELLED)])
+    assert found.coverage["pressure.requests_dropped"] == 1
+    assert "dropped in flight" in reasons(told(passes, [answer("cancel0.victim0")]))
+
+
+@pytest.mark.parametrize("gauge", list(IDLE))
+def test_what_the_on_arm_alone_leaves_behind_is_a_fault(gauge):
+    left = {**IDLE, gauge: 0.5}
+    clean, leaky = ([record("identical"), record("end", after=after)] for after in (IDLE, left))
+    some = [answer("identical.0.0")]
+    (finding,) = told(leaky, some, off_records=clean).findings
+    assert (finding.kind, finding.severity) == ("leak", Severity.FAULT)
+    (finding,) = told(leaky, some, off_records=leaky).findings
+    assert finding.severity is Severity.NOTICE
+    assert told(clean, some, off_records=leaky).findings == ()
+
+
+def test_what_was_in_use_before_is_no_leak():
+    used = {**IDLE, "kv_cache_usage_perc": 0.25}
+    records = [record("identical", before=used), record("end", after=used)]
+    assert told(records, [answer("identical.0.0")]).findings == ()

@@ -1,0 +1,151 @@
+"""What each turn of a conversation takes from the cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from matrixrun.evidence.cells import Speculation
+from matrixrun.evidence.requests import Observation
+from matrixrun.evidence.verdicts import Severity, Verdict
+from matrixrun.judge import JudgeSettings, ProbeObserved, testimony
+from matrixrun.judge.witnesses import ProbeExamination
+from matrixrun.judge.witnesses.reuse import examine_reuse
+
+from .simulator import Pair, simulate
+
+ANSWER, NEXT, BLOCK = 24, 10, 16
+
+
+def told(*, lost=(0, 0, 0), method="ngram", block=BLOCK, **fields) -> testimony.Testimony:
+    """Return what is said of conversations whose arms (on, off, null) lose so many tokens of every
+    turn beside the last block."""
+    observations = {
+        arm: conversation(tokens, block=block, **fields)
+        for arm, tokens in zip(("on", "off", "null"), lost, strict=True)
+    }
+    probe = ProbeObserved(
+        kind="conversation", compared=True, observations=observations, scores={}, records={}
+    )
+    evidence = simulate(Pair(prompts=2, tokens=4)).evidence
+    facts = {"block_size": block} if block > 1 else {}
+    outcomes = {
+        role: type(one)(launch=one.launch, fingerprint="", end=one.end, facts=facts)
+        for role, one in evidence.outcomes.items()
+    }
+    speculation = Speculation(method=method, num_speculative_tokens=3)
+    cell = type(evidence.cell)(id="cell", axes={"speculation": speculation}, fingerprint="")
+    evidence = type(evidence)(
+        cell=cell,
+        outcomes=outcomes,
+        records={},
+        workload_sha256="",
+        settings_sha256="",
+        program="",
+    )
+    return examine_reuse(ProbeExamination(evidence, JudgeSettings(), probe, None))
+
+
+def conversation(lost: int, *, block: int, reason: str = "stop", caches: bool = True):
+    history = np.arange(40, dtype=np.int32)
+    found: list[Observation] = []
+    for turn in range(1, 4):
+        cached = 0
+        if turn > 1 and caches:
+            known = found[-1].sent.size + ANSWER - 1 - lost
+            cached = known // block * block
+        found.append(
+            Observation(
+                request=f"conversation.p.t{turn}",
+                prompt="conversation.p",
+                category="stop",
+                sent=history,
+                token_ids=np.arange(100, 100 + ANSWER, dtype=np.int32),
+                prompt_tokens=history.size,
+                cached_tokens=cached,
+                finish_reason=reason,
+                started=1.0,
+                first_token=1.5,
+                finished=2.0,
+            )
+        )
+        history = np.concatenate([history, found[-1].token_ids, np.arange(NEXT, dtype=np.int32)])
+    return tuple(found)
+
+
+def faults(found: testimony.Testimony) -> list[str]:
+    return [one.kind for one in found.findings if one.severity is Severity.FAULT]
+
+
+def test_an_answer_prefilled_again_with_speculation_alone_is_a_fault():
+    found = told(lost=(ANSWER + 4, 0, 0), block=4)
+    assert faults(found) == ["reuse"]
+    assert "at 2 of 2 turns" in found.findings[0].text
+    assert found.findings[0].numbers["answer"] == ANSWER
+
+
+def test_a_blocks_rounding_is_none():
+    assert faults(told(lost=(BLOCK - 1, 0, 0))) == []
+
+
+def test_without_blocks_a_few_tokens_are_enough():
+    assert faults(told(lost=(4, 0, 0), block=1)) == ["reuse"]
+    assert faults(told(lost=(1, 0, 0), block=1)) == []
+
+
+def test_a_drafter_that_drops_the_last_block_by_design_is_allowed_one_block_more():
+    assert faults(told(lost=(BLOCK + 8, 0, 0))) == ["reuse"]
+    assert faults(told(lost=(BLOCK, 0, 0), method="eagle3")) == []
+
+
+def test_what_the_control_does_too_is_no_matter_of_speculation():
+    found = told(lost=(ANSWER + 4, 0, ANSWER + 4))
+    assert faults(found) == []
+    assert [one.kind for one in found.findings] == ["reuse"]
+
+
+def test_an_off_arm_that_loses_more_is_no_fault():
+    assert faults(told(lost=(0, ANSWER + 4, 0))) == []
+
+
+def test_repair_and_repeated_prefill_are_told_apart_in_the_costs():
+    metrics = told(lost=(ANSWER - 1 + 10, 0, 0), block=1).metrics
+    assert metrics["conversation/cost.repair.on"] == 2 * ANSWER
+    assert metrics["conversation/cost.repeated_prefill.on"] == 2 * 10
+    assert metrics["conversation/cost.generated.on"] == 3 * ANSWER
+    assert metrics["conversation/cost.repair.off"] == 2
+    assert metrics["conversation/share_of_answer.on"] == (ANSWER + 10) / ANSWER
+    assert metrics["conversation/turn2.first_token_seconds.on"] == 0.5
+
+
+def test_turns_that_reuse_nothing_in_either_arm_show_nothing():
+    found = told(caches=False)
+    assert [one.verdict for one in found.objections] == [Verdict.INCONCLUSIVE]
+    assert "in either arm" in found.objections[0].reason
+
+
+def test_stop_tokens_that_no_answer_reaches_are_told():
+    found = told(reason="length")
+    assert "no answer reached its stop token" in found.objections[0].reason
+    assert found.coverage["conversation.end.stop_token"] == 0
+    assert found.coverage["conversation.end.length"] == 3
+
+
+def test_a_cell_without_prefix_caching_says_so():
+    evidence = simulate(Pair(prompts=2, tokens=4)).evidence
+    probe = ProbeObserved(
+        kind="conversation", compared=True, observations={}, scores={}, records={}
+    )
+    found = examine_reuse(ProbeExamination(evidence, JudgeSettings(), probe, None))
+    assert "prefix caching is off" in found.findings[0].text
+    assert found.findings[0].severity is Severity.NOTICE
+
+
+def test_turns_that_were_not_answered_are_no_boundary():
+    some = conversation(0, block=1)
+    broken = (some[0], replace(some[1], error="broke"), some[2])
+    from matrixrun.judge.witnesses.reuse import boundaries
+
+    assert len(boundaries(some)) == 2
+    assert boundaries(broken) == {}

@@ -1,0 +1,159 @@
+"""An attached pair in a plan: nothing to launch, one configuration, and what is not known said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plan_matrices import DRAFT, GRID, NGRAM, matrix, plan
+
+from matrixrun.evidence.errors import MatrixError
+from matrixrun.evidence.launches import Role
+from matrixrun.matrix import Matrix, expand
+from matrixrun.plan import render_text
+from matrixrun.plan.checks import check
+from matrixrun.probes import get
+
+PAIR = {"off": "http://a:8000", "on": "https://b/llm/"}
+ENGINES = {"vllm": {"kind": "vllm"}, "staging": {"kind": "vllm", "attach": PAIR}}
+ALONE: dict[str, Any] = {**GRID, "engine": "staging", "prefix_caching": True, "speculation": NGRAM}
+
+
+def attached(**changes: Any) -> Matrix:
+    sections = {"engines": ENGINES, "grid": ALONE, "control": "within-launch", **changes}
+    return matrix(**sections)
+
+
+def test_a_pair_of_endpoints_is_two_launches_that_hold_next_to_nothing() -> None:
+    found = {one.role: one for one in plan(engines=ENGINES, grid=ALONE).launches}
+    assert {
+        role: one.config.endpoint.url for role, one in found.items() if one.config.endpoint
+    } == {
+        Role.A: "http://a:8000",
+        Role.ON: "https://b/llm",
+    }
+    assert {(one.gang.accelerators, one.gang.cpus) for one in found.values()} == {(0, 0.1)}
+    assert found[Role.ON].command.argv == ("attach", "https://b/llm")
+
+
+def test_accelerators_of_other_engines_are_not_asked_of_it() -> None:
+    made = plan(engines=ENGINES, grid=ALONE, resources={"accelerator": "H100"})
+    assert not made.refused
+    assert made.accelerators_at_once == 0
+
+
+def test_what_it_was_started_with_is_declared_and_refused_by_nobody() -> None:
+    grid = {**ALONE, "quantization": "fp8", "tensor_parallel_size": 8, "dtype": "bfloat16"}
+    engines = {"staging": {"kind": "llamacpp", "attach": PAIR}}
+    models = {"dense": {"targets": {"fp8": {"path": "org/target"}}}}
+    made = plan(engines=engines, grid={**grid, "data_parallel_size": 2}, models=models)
+    assert not made.refused
+    assert made.pairs
+
+
+def test_what_is_lossy_by_design_is_refused_there_too() -> None:
+    lossy = {**NGRAM, "rejection_sample_method": "synthetic"}
+    assert plan(engines=ENGINES, grid={**ALONE, "speculation": lossy}).refused
+
+
+def test_without_a_second_off_server_it_is_its_own_control_beside_engines_that_are_not() -> None:
+    grid = {**ALONE, "engine": ["vllm", "staging"]}
+    made = matrix(engines=ENGINES, grid=grid)
+    made = Matrix.model_validate(made.model_dump(exclude={"control"}))
+    found = plan_of(made)
+    nulls = {pair.cell.split(".")[0]: pair.null for pair in found.pairs}
+    assert nulls == {"staging": None, "vllm": "B.vllm.dense.pc-on"}
+    (scorer,) = [one for one in found.launches if one.id.startswith("A.staging")]
+    cells = [cell for cell in found.cells if cell.id in scorer.cells]
+    passes = get("equality").passes(scorer, cells, workload(), made)
+    assert any(one.id.endswith(".null") for one in passes)
+    assert "no second off server" in render_text(found)
+
+
+def test_a_second_off_server_is_launch_b() -> None:
+    engines = {"staging": {"kind": "vllm", "attach": {**PAIR, "second_off": "http://c"}}}
+    made = plan(engines=engines, grid=ALONE, control="between-launches")
+    urls = {one.role: one.config.endpoint.url for one in made.launches if one.config.endpoint}
+    assert urls[Role.B] == "http://c"
+    assert {pair.null for pair in made.pairs} == {"B.staging.dense.pc-on"}
+
+
+def test_another_address_is_another_launch() -> None:
+    other = {"staging": {"kind": "vllm", "attach": {**PAIR, "on": "http://d"}}}
+    one, two = plan(engines=ENGINES, grid=ALONE), plan(engines=other, grid=ALONE)
+    prints = [{x.role: x.fingerprint for x in made.launches} for made in (one, two)]
+    assert prints[0][Role.A] == prints[1][Role.A]
+    assert prints[0][Role.ON] != prints[1][Role.ON]
+    assert one.cells[0].fingerprint != two.cells[0].fingerprint
+
+
+@pytest.mark.parametrize(
+    ("axis", "values"),
+    [("prefix_caching", [True, False]), ("speculation", [NGRAM, DRAFT]),
+     ("tensor_parallel_size", [1, 2])],
+)  # fmt: skip
+def test_an_axis_of_launches_has_one_value_there(axis: str, values: list[Any]) -> None:
+    made = attached(grid={**ALONE, axis: values})
+    with pytest.raises(MatrixError, match=rf"grid\.{axis}: engine 'staging' is attached"):
+        check(made, expand(made, file="m.yaml"), file="m.yaml")
+
+
+@pytest.mark.parametrize(
+    ("engine", "control", "words"),
+    [
+        ({"install": ["vllm"]}, None, "install: has no effect beside `attach`"),
+        ({"limits": {"block_size": 16}}, None, "limits: has no effect beside `attach`"),
+        ({"attach": {**PAIR, "on": "http://a:8000"}}, None, "is the same server as `off`"),
+        ({"attach": {**PAIR, "second_off": "http://a:8000/"}}, None, "one of the pair's own"),
+        ({}, "between-launches", "needs a second server without speculation"),
+        ({"attach": {**PAIR, "second_off": "http://c"}}, "within-launch", "has no effect beside"),
+    ],
+)
+def test_what_contradicts_attaching_is_told(
+    engine: dict[str, Any], control: str | None, words: str
+) -> None:
+    sections = matrix(engines=ENGINES, grid=ALONE).model_dump(exclude_unset=True)
+    sections["engines"] = {"staging": {"kind": "vllm", "attach": PAIR, **engine}}
+    sections.pop("control")
+    made = Matrix.model_validate({**sections, **({"control": control} if control else {})})
+    with pytest.raises(MatrixError, match=words):
+        expand(made, file="m.yaml")
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ('off: "a:8000"', "must be the address of a server"),
+        ('off: "http://user:hunter22@a"', "holds credentials"),
+        ('off: "http://a/?key=1"', "nothing after `\\?`"),
+        ('off: "http://a", key_env: "hunter22-"', "must be the name of an environment variable"),
+    ],
+)
+def test_an_address_or_a_name_that_is_none_is_told_without_repeating_it(
+    tmp_path: Path, part: str, words: str
+) -> None:
+    from matrixrun.matrix import load
+
+    file = tmp_path / "m.yaml"
+    file.write_text(
+        "name: m\nengines:\n  staging: {kind: vllm, attach: {on: 'http://b', " + part + "}}\n"
+        "models: {dense: {target: {path: org/target}}}\n"
+        "grid: {engine: staging, model: dense, speculation: {method: ngram}}\n"
+    )
+    with pytest.raises(MatrixError, match=words) as caught:
+        load(file)
+    assert "hunter22" not in str(caught.value)
+
+
+def plan_of(made: Matrix) -> Any:
+    from matrixrun.plan import build
+
+    return build(made, expand(made, file="m.yaml"))
+
+
+def workload() -> Any:
+    from matrixrun.workloads import Prompt
+    from matrixrun.workloads.prompts import workload_of
+
+    return workload_of((Prompt(id="p", category="decided", token_ids=(1, 2)),))

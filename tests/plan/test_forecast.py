@@ -1,0 +1,130 @@
+"""How good the order is: against what no order can beat, and against what one would do naively."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_matrices import matrix, plan
+from test_order import launch
+from typer.testing import CliRunner
+
+from matrixrun.cli import app
+from matrixrun.evidence.errors import UserError
+from matrixrun.matrix import expand
+from matrixrun.plan import (
+    Queue,
+    build,
+    forecast,
+    forecast_text,
+    lower_bound,
+    parse_nodes,
+    simulate,
+)
+
+
+def made(**axes):
+    """A matrix on accelerators with n-gram speculation of several lengths, and its plan."""
+    lengths = axes.pop("lengths", range(1, 6))
+    grid = {
+        "engine": "vllm", "model": "dense", "batch_size": [1, 8], "prefix_caching": [True, False],
+        "speculation": [{"method": "ngram", "num_speculative_tokens": k} for k in lengths], **axes,
+    }  # fmt: skip
+    found = matrix(
+        grid=grid,
+        models={"dense": {"target": {"path": "org/target"}}},
+        engines={"vllm": {"kind": "vllm", "install": ["vllm==0.32.0"]}},
+        resources={"accelerator": "H100"},
+        control="between-launches",
+    )
+    return found, build(found, expand(found, file="forecast"))
+
+
+QUANTIZATIONS = ["none", "fp8", "awq"]
+LARGE = [
+    ({"tensor_parallel_size": [1, 2, 4]}, "1x8"),
+    ({"tensor_parallel_size": [1, 2, 4, 8]}, "2x8"),
+    ({"tensor_parallel_size": [1, 2, 4, 8], "quantization": QUANTIZATIONS}, "4x8"),
+    ({"quantization": QUANTIZATIONS, "lengths": range(1, 20)}, "2x8"),
+    ({"tensor_parallel_size": [1, 3, 5], "quantization": QUANTIZATIONS}, "2x8"),
+    ({"tensor_parallel_size": [2, 8], "pipeline_parallel_size": [1]}, "1x8"),
+]
+
+
+@pytest.mark.parametrize(("axes", "nodes"), LARGE)
+def test_matrices_of_five_rounds_are_within_a_tenth_of_the_bound_with_half_the_launches(
+    axes, nodes
+):
+    asked, planned = made(**axes)
+    found = forecast(asked, planned, parse_nodes(nodes, "H100"), named=nodes)
+    assert found.rounds >= 5
+    assert found.makespan <= 1.1 * found.bound
+    assert 2 * found.launches <= found.naive_launches
+    assert found.makespan < found.naive
+    assert found.makespan <= found.first_come
+
+
+sizes = st.sampled_from([1, 2, 3, 4, 5, 8])
+pieces = st.lists(st.tuples(sizes, st.floats(1, 100)), min_size=1, max_size=12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(pieces=pieces, nodes=st.integers(1, 3))
+def test_no_order_is_shorter_than_the_bound(pieces, nodes):
+    launches = [launch(f"l{i}", width, seconds) for i, (width, seconds) in enumerate(pieces)]
+    there = parse_nodes(f"{nodes}x8", "H100")
+    bound = lower_bound(launches, there)
+    for priority in (None, lambda one, _: (one.seconds,), lambda one, _: (one.gang.accelerators,)):
+        assert simulate(Queue(launches, priority=priority), there).makespan >= bound * (1 - 1e-9)
+
+
+def test_the_bound_counts_whole_gangs():
+    """Gangs of 5 on nodes of 8 stand alone: four of them on two nodes take two rounds."""
+    fives = [launch(f"l{i}", 5, 100) for i in range(4)]
+    assert lower_bound(fives, parse_nodes("2x8", "H100")) == 200
+    thirds = [launch(f"l{i}", 3, 100) for i in range(6)]
+    assert lower_bound(thirds, parse_nodes("1x8", "H100")) == pytest.approx(300)
+
+
+def test_the_bound_knows_that_a_scorer_comes_last():
+    _, planned = made(lengths=[1])
+    (one, *_) = [x for x in planned.launches if x.role == "A"]
+    there = parse_nodes("100x8", "H100")
+    others = [x.seconds for x in planned.launches if x.role != "A"]
+    assert lower_bound(planned.launches, there) == pytest.approx(max(others) + one.seconds)
+
+
+def test_a_simulation_starts_every_launch_once_and_leaves_out_what_fits_nowhere():
+    asked, planned = made(tensor_parallel_size=[1, 8])
+    there = parse_nodes("1x4", "H100")
+    ran = simulate(Queue(planned.launches), there)
+    wide = {x.id for x in planned.launches if x.gang.accelerators == 8}
+    assert set(ran.impossible) == wide
+    assert set(ran.starts) == {x.id for x in planned.launches} - wide
+    assert "left out" in forecast_text(forecast(asked, planned, there, named="1x4"))
+
+
+def test_nodes_are_read_as_accelerators_or_cores():
+    assert [n.accelerators for n in parse_nodes("2x8,1x4", "H100")] == [8, 8, 4]
+    assert [n.cpus for n in parse_nodes("1x16", None)] == [16]
+    assert math.isinf(parse_nodes("1x8", "H100")[0].cpus)
+    for wrong in ("8", "0x8", "2x", "axb"):
+        with pytest.raises(UserError, match="--nodes"):
+            parse_nodes(wrong, "H100")
+
+
+def test_the_command_says_it_all(tmp_path):
+    done = CliRunner().invoke(
+        app, ["plan", "matrices/gpu-hybrid-mtp.yaml", "--simulate", "--nodes", "2x8"]
+    )
+    assert done.exit_code == 0, done.output
+    for words in ("on 2x8 (H100)", "no order can beat", "one server per arm", "H100 hours"):
+        assert words in done.output
+
+
+def test_a_plan_on_cores_is_simulated_on_cores():
+    planned = plan()
+    asked = matrix()
+    found = forecast(asked, planned, parse_nodes("1x2", None), named="1x2")
+    assert found.accelerator is None
+    assert found.makespan >= found.bound > 0
