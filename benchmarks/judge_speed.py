@@ -5,7 +5,9 @@
 Writes one cell as a sweep does (on, off and control with their scores, 1,000 requests of 256 tokens
 each, made by the tests' simulator; 128 samples at temperature 1 for each arm besides), then judges
 the folder in a process of its own. Given are the seconds of wall time and of CPU from opening the
-folder to the verdict, and the largest resident memory with what the imports alone take.
+folder to the verdict, and the largest resident memory with what the imports alone take. The cell
+says that it drafts by n-gram, so that this is predicted too; its made-up steps are not, and it
+FAILs.
 """
 
 from __future__ import annotations

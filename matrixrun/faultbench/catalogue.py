@@ -181,7 +181,11 @@ SPECIMENS = (
     ),
     _fault(
         "draftless-history", "draft positions are missing from the penalties' history",
-        "vllm#10198", "draftless-history", harm=Harm.OTHER, probe="processors",
+        NO_REPORT, "draftless-history", harm=Harm.OTHER, probe="processors",
+    ),
+    _fault(
+        "penalties-skipped", "presence and frequency penalties do not reach draft positions",
+        "vllm#10198", "penalties-skipped", harm=Harm.OTHER, probe="processors",
     ),
     _fault(
         "min-tokens-ignored", "stop tokens are not masked at draft positions", "vllm#42744",

@@ -56,7 +56,7 @@ def trail_of(case: Case) -> Trail:
         emitted = steps.accepted[mine] + 1
         whole = emitted.sum() + 1 >= lengths[index] and emitted[:-1].sum() < lengths[index]
         prompt = case.prompt_tokens(request)
-        if prompt is None or mine.size < 2 or not whole:
+        if prompt is None or mine.size < 2 or not whole or not steps.ordered[mine].all():
             continue
         seed = _prefixes(np.array(prompt, dtype=np.int64), np.uint64(1))[-1]
         text = _prefixes(case.on.part(case.on.token_ids, index), seed)

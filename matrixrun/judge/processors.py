@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from matrixrun.evidence.requests import Sampling, Score
 from matrixrun.judge.case import LARGEST_REGRET, Floats, Ints
 
-PRESENCE, FREQUENCY, REPETITION = 0.5, 0.5, 1.3
+# A token that comes back within one draft shows whether the draft counts. It hardly ever does, and
+# the less so the smaller the penalty: 2 is the most that the engines' interface allows.
+PRESENCE, FREQUENCY, REPETITION = 2.0, 0.1, 1.3
 MIN_TOKENS = 8
 STOPS = 3
 

@@ -130,7 +130,8 @@ def _places(answer: Observation) -> tuple[Ints, np.ndarray]:
     size = answer.token_ids.size
     draft, bonus = np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=bool)
     emitted = answer.accepted.astype(np.int64) + 1
-    if not emitted.size or not emitted[:-1].sum() < size - 1 <= emitted.sum():
+    known = answer.steps_ordered and emitted.size > 0
+    if not known or not emitted[:-1].sum() < size - 1 <= emitted.sum():
         return draft, bonus
     owner = np.repeat(np.arange(emitted.size), emitted)
     place = np.arange(owner.size) - np.repeat(np.cumsum(emitted) - emitted, emitted)

@@ -2,10 +2,6 @@
 
 Penalties look at what was generated so far, the tokens of a draft included that are not committed
 yet; masks must hold at draft positions as elsewhere. Each prompt is sent once with each processor.
-
-Where a penalty is on, the prompt's last two tokens follow it over and over. Most targets go on with
-that until the penalty outweighs it, and then the tokens of the same draft decide: in prose a token
-hardly ever comes back within one draft.
 """
 
 from __future__ import annotations
@@ -22,11 +18,9 @@ from matrixrun.probes.protocol import Data, Passes, Source, is_control, salt
 from matrixrun.workloads import Workload
 
 KIND = "processors"
-MOST_PROMPTS = 16
+MOST_PROMPTS = 24
 # An answer must be longer than the least length that one of the processors asks for.
 LEAST_TOKENS = 16
-REPEATS = 12
-PENALISED = (Processor.PENALTIES, Processor.REPETITION)
 
 
 class ProcessorsProbe:
@@ -81,15 +75,10 @@ def processor_requests(workload: Workload, matrix: Matrix) -> tuple[Request, ...
             id=f"{KIND}.{processor}.{prompt.id}",
             prompt=prompt.id,
             category=prompt.category,
-            token_ids=sent,
+            token_ids=prompt.token_ids,
             max_tokens=max(matrix.workload.max_tokens, LEAST_TOKENS),
-            sampling=sampling_of(processor, sent, matrix.seed),
+            sampling=sampling_of(processor, prompt.token_ids, matrix.seed),
         )
         for prompt in workload.prompts[:MOST_PROMPTS]
         for processor in Processor
-        for sent in [_sent(processor, prompt.token_ids)]
     )
-
-
-def _sent(processor: Processor, prompt: tuple[int, ...]) -> tuple[int, ...]:
-    return prompt + prompt[-2:] * REPEATS if processor in PENALISED else prompt

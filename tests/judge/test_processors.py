@@ -175,3 +175,15 @@ def test_the_regret_is_never_more_than_the_true_one(processor):
         raw = TARGET.logits(np.array([int(name[1:])]), place, np.array([last]))[0]
         made = processed(processor, raw, PROMPTS[name], one.token_ids[:place].tolist(), place)
         assert bound <= made.max() - made[one.token_ids[place]] + 1e-4
+
+
+def test_an_engine_that_names_no_tokens_besides_the_best_cannot_be_judged():
+    probe = seen()
+    empty = np.zeros(0, np.int32), np.zeros(0, np.float32)
+    scores = {
+        arm: tuple(replace(one, top_ids=empty[0], top_logprobs=empty[1]) for one in many)
+        for arm, many in probe.scores.items()
+    }
+    result = result_of(replace(probe, scores=scores))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert any("do not name the best tokens" in one.text for one in result.findings)

@@ -86,15 +86,6 @@ def test_each_prompt_is_sent_with_each_processor():
     assert all(request.sampling.temperature == 0.0 for request in first.requests)
 
 
-def test_penalties_meet_tokens_that_come_back_within_a_draft():
-    (first, *_) = sent("processors", launch(Role.ON))
-    by_id = {request.id: request.token_ids for request in first.requests}
-    prompt = next(one.token_ids for one in workload().prompts if one.id == "p-3")
-    assert by_id["processors.allowed.p-3"] == prompt
-    for name in ("penalties", "repetition"):
-        assert by_id[f"processors.{name}.p-3"] == prompt + (102, 103) * 12
-
-
 def test_what_these_probes_emit_is_scored_with_the_best_tokens():
     for kind in ("sampling", "processors"):
         assert Data.TOPS in get(kind).needs

@@ -60,7 +60,8 @@ def _places(case: Case) -> Ints:
     for index, answer in enumerate(case.on.observations):
         emitted = answer.accepted.astype(np.int64) + 1
         size = int(case.on.lengths[index])
-        if emitted.size < 2 or not emitted[:-1].sum() < size - 1 <= emitted.sum():
+        known = answer.steps_ordered and emitted.size > 1
+        if not known or not emitted[:-1].sum() < size - 1 <= emitted.sum():
             continue
         rejected = (answer.accepted < answer.drafted)[:-1]
         steps = np.repeat(np.where(rejected, BEHIND, OTHER), emitted[1:])

@@ -25,8 +25,9 @@ from matrixrun.judge.prompt_lookup import (
 from matrixrun.judge.testimony import Testimony
 
 KIND = "predicted-acceptance"
-# A healthy engine drops a draft where the token budget of a step is spent or a request is put
-# off. More than a twentieth of what had to be accepted is no such accident, nor are two requests.
+# A healthy engine drops a draft where the token budget of a step is spent or a request is put off.
+# More than a twentieth of what had to be accepted is no such accident, in two requests and more
+# than one draft of tokens.
 LEAST_RELATIVE = 0.05
 LEAST_REQUESTS = 2
 
@@ -62,14 +63,15 @@ def examine_prediction(examination: Examination) -> Testimony:
     differing = np.flatnonzero(~on.alike)
     if differing.size == 0:
         return Testimony(metrics=metrics)
-    return Testimony((_finding(case, on, differing),), metrics)
+    return Testimony((_finding(case, on, differing, drafter),), metrics)
 
 
-def _finding(case: Case, on: Predicted, differing: np.ndarray) -> Finding:
+def _finding(case: Case, on: Predicted, differing: np.ndarray, drafter: PromptLookup) -> Finding:
     """Return a fault where the steps are off by enough, else a notice that some are."""
     wrong = float(np.abs(on.accepted - on.seen).sum())
     due = float(on.accepted.sum())
-    fault = wrong > LEAST_RELATIVE * due and differing.size >= LEAST_REQUESTS
+    least = max(LEAST_RELATIVE * due, float(drafter.tokens))
+    fault = wrong > least and differing.size >= LEAST_REQUESTS
     worst = int(differing[np.argmax(np.abs(on.accepted - on.seen)[differing])])
     text = (
         f"the n-gram drafter's own rule has {due:.0f} draft tokens accepted along these answers, "

@@ -125,7 +125,12 @@ def _not_judged(examination: ProbeExamination, processor: Processor) -> Testimon
         if one.request.startswith(f"{PROBE}.{processor}.")
     ]
     failed = next((one.error for one in sent if one.error is not None), None)
-    why = f"the off arm says: {failed}" if failed else "the off arm's own tokens do not fit it"
+    named = any(one.top_ids.ndim == 2 for one in examination.observed.scores.get("off", ()))
+    why = "the off arm's own tokens do not fit its arithmetic"
+    if failed is not None:
+        why = f"the off arm says: {failed}"
+    elif not named:
+        why = "the engine's scores do not name the best tokens of each position"
     text = f"[{PROBE}] {processor} is not judged: {why}"
     return Testimony((Finding(kind="processing", severity=Severity.NOTICE, text=text),))
 

@@ -40,6 +40,7 @@ FAULTS: dict[str, type[Fault]] = {
     "sticky-noise": sampling.StickyNoise,
     "shared-noise": sampling.SharedNoise,
     "draftless-history": processing.DraftlessHistory,
+    "penalties-skipped": processing.PenaltiesSkipped,
     "min-tokens-ignored": processing.MinTokensIgnored,
     "damaged-on-resume": transitions.DamagedOnResume,
     "damaged-bystander": transitions.DamagedBystander,

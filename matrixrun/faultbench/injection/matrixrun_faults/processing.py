@@ -18,6 +18,16 @@ class DraftlessHistory(Fault):
         return [one for one, draft in zip(committed, drafts, strict=False) for _ in draft]
 
 
+class PenaltiesSkipped(Fault):
+    """Penalties at draft positions take nothing for generated."""
+
+    def histories(
+        self, step: Step, committed: list[list[int]], drafts: list[list[int]], made: list[list[int]]
+    ) -> list[list[int]]:
+        self.struck += 1
+        return [[] for _ in made]
+
+
 class MinTokensIgnored(Fault):
     """Stop tokens are not masked at draft positions before the least length is reached."""
 
