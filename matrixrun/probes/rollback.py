@@ -60,7 +60,8 @@ class Rollback:
         within = is_control(launch, matrix)
         for size in sorted({batch_size(cell) for cell in cells}):
             if launch.role is Role.FORCED:
-                yield from _passes(launch, workload, matrix, size, f"{stem(size)}.{LEARN}")
+                name = f"{stem(size)}.{LEARN}"
+                yield from _passes(launch, workload, matrix, size, name, parts=(COLD,))
             for name in (stem(size), null_stem(size)) if within else (stem(size),):
                 yield from _passes(launch, workload, matrix, size, name)
 
@@ -101,12 +102,20 @@ def pass_ids(name: str) -> Iterator[str]:
     yield from (f"{name}.{part}" for part in PARTS)
 
 
-def _passes(launch: Launch, workload: Workload, matrix: Matrix, size: int, name: str) -> Passes:
+def _passes(
+    launch: Launch,
+    workload: Workload,
+    matrix: Matrix,
+    size: int,
+    name: str,
+    *,
+    parts: Sequence[str] = PARTS,
+) -> Passes:
     """Yield the passes under a stem; the cold and the warm one share their cache."""
     requests = _requests(launch, workload, matrix)
     most = launch.config.limits.max_num_seqs
     in_flight = max(size, LEAST_IN_FLIGHT if most is None else min(LEAST_IN_FLIGHT, most))
-    for part in PARTS:
+    for part in parts:
         some = requests[part][::-1] if ".null" in name else requests[part]
         space = ENDS if part == ENDS else COLD
         yield Pass(

@@ -187,20 +187,22 @@ def _coverage(answers: Iterable[Observation], found: dict[str, Boundaries]) -> T
     """Return how often turns followed one another, were served from the cache and ended in which
     way; what was asked for and never happened makes the cell INCONCLUSIVE."""
     held = [one for one in answers if TURN.search(one.request) and one.error is None]
-    ends = {
-        "natural": [one.finish_reason == "stop" for one in held if one.category == "natural"],
-        "stop_token": [one.finish_reason == "stop" for one in held if one.category == "stop"],
-        "length": [one.finish_reason == "length" for one in held],
+    stopped = {
+        end: [one.finish_reason == "stop" for one in held if one.category == end]
+        for end in ("natural", "stop")
     }
     reused = sum(one.cached > 0 for one in found["on"].values())
     coverage = {"conversation.turns": len(found["on"]), "conversation.turns_reused": reused}
-    coverage |= {f"conversation.end.{name}": sum(some) for name, some in ends.items()}
+    coverage["conversation.end.natural"] = sum(stopped["natural"])
+    coverage["conversation.end.length"] = sum(one.finish_reason == "length" for one in held)
+    if stopped["stop"]:  # not every engine stops at token ids
+        coverage["conversation.end.stop_token"] = sum(stopped["stop"])
     reasons = []
     if not found["on"] or not found["off"]:
         reasons.append("no turn followed another with cached tokens known, in both arms")
     elif reused == 0 and not any(one.cached for one in found["off"].values()):
         reasons.append("no turn took anything from the cache, in either arm")
-    if ends["stop_token"] and not any(ends["stop_token"]):
+    if stopped["stop"] and not any(stopped["stop"]):
         reasons.append("no answer reached its stop token")
     return Testimony(
         coverage=coverage,
