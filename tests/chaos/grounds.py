@@ -18,7 +18,7 @@ import psutil
 from matrixrun.fanout.cluster import PACKAGE_PARENT
 
 HERE = Path(__file__).parent
-MARK = "MATRIXRUN_CHAOS"
+MARK = "CHAOS_GROUNDS"  # engines inherit it: no MATRIXRUN_ variable reaches them
 NODES, CPUS = 3, 2
 READY_SECONDS = 180
 
