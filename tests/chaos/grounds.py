@@ -99,7 +99,14 @@ class Grounds:
         from ray.cluster_utils import Cluster
 
         path = os.pathsep.join(p for p in (PACKAGE_PARENT, os.environ.get("PYTHONPATH")) if p)
-        os.environ |= {MARK: self.token, "RAY_AUTH_MODE": "disabled", "PYTHONPATH": path}
+        os.environ |= {
+            MARK: self.token,
+            "RAY_AUTH_MODE": "disabled",
+            "RAY_raylet_start_wait_time_s": str(
+                READY_SECONDS
+            ),  # the default is too short when busy
+            "PYTHONPATH": path,
+        }
         self._cluster = Cluster()
         self._cluster.add_node(num_cpus=0, include_dashboard=False)
         for _ in range(NODES):
