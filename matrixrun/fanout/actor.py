@@ -23,6 +23,7 @@ from matrixrun.evidence.errors import (
     BuildError,
     EngineDied,
     EngineHung,
+    EngineKilled,
     EngineRefused,
     MatrixrunError,
 )
@@ -118,15 +119,16 @@ class LaunchBody:
         except EngineHung as error:
             self._fail(LaunchEnd.HUNG, error, error.log_tail)
         except EngineDied as error:
-            self._fail(self._death(), error, error.log_tail)
+            self._fail(self._death(error), error, error.log_tail)
         except MatrixrunError as error:
             self._fail(LaunchEnd.UNBUILT, error, "")
         return self._outcome
 
-    def _death(self) -> LaunchEnd:
+    def _death(self, error: EngineDied) -> LaunchEnd:
         """An engine that was killed from outside says nothing about itself: it was lost, as its
         node might have been."""
         killed = self._server is not None and self._server.killed()
+        killed |= isinstance(error, EngineKilled)
         return LaunchEnd.LOST if killed else LaunchEnd.DIED
 
     def _start(self, rendezvous: Rendezvous | None) -> None:
@@ -239,7 +241,7 @@ class LaunchBody:
             self._server.check()
             return answer
         except EngineDied as error:
-            self._fail(self._death(), error, error.log_tail)
+            self._fail(self._death(error), error, error.log_tail)
         except EngineHung as error:
             self._fail(LaunchEnd.HUNG, error, error.log_tail)
         return self._outcome
@@ -265,6 +267,8 @@ class FollowerBody(LaunchBody):
         try:
             self._server = self._prepare(engines.Follower, command, rendezvous, rank=rank)
             self._server.start()
+        except EngineKilled:
+            raise  # the launch is lost, as if the node were
         except MatrixrunError as error:
             self._fail(LaunchEnd.UNBUILT, error, "")
         return self._outcome
