@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import psutil
 
-from matrixrun.evidence.errors import EngineError, UserError
+from matrixrun.evidence.errors import EngineError, EngineKilled, UserError
 
 GUARD = Path(__file__).with_name("guard.py")
 GRACE_SECONDS = 8.0  # vLLM ends its workers in about a second; a GPU engine may need a few
@@ -40,7 +40,8 @@ class Held:
     ) -> None:
         """Start `argv`; stdout and stderr go to `output`, the guard's notes to `status_path`.
 
-        Raises UserError off Linux, EngineError when the guard itself cannot start.
+        Raises UserError off Linux, EngineError when the guard itself cannot start, EngineKilled
+        when it was killed before it could.
         """
         require_linux()
         self.status_path = status_path
@@ -65,7 +66,8 @@ class Held:
             os.close(reader)
         if guard.returncode != 0:
             self.stop()
-            raise EngineError(f"the guard process could not start (exit {guard.returncode})")
+            kind = EngineKilled if guard.returncode == -signal.SIGKILL else EngineError
+            raise kind(f"the guard process could not start (exit {guard.returncode})")
 
     def status(self) -> dict[str, Any]:
         """What the guard has written so far: keeper, guard, command, exit, ended."""

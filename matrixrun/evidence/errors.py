@@ -7,6 +7,7 @@ MatrixrunError              shown as one message, never as a traceback
 ├── EngineError             an engine process failed; carries the tail of its own log
 │   ├── EngineRefused       ... on purpose: it validated its arguments and said no
 │   ├── EngineDied          ... by itself, at start or while serving
+│   │   └── EngineKilled    ... by SIGKILL from outside, which says nothing about the engine
 │   └── EngineHung          ... by making no progress within its bound
 ├── StoreError              the results folder cannot be read or written
 └── TrackingError           MLflow cannot be reached; results stay in the results folder
@@ -67,6 +68,10 @@ class EngineRefused(EngineError):
 
 class EngineDied(EngineError):
     """The engine's process ended or its server stopped answering."""
+
+
+class EngineKilled(EngineDied):
+    """The engine, or the guard that was to start it, was killed from outside."""
 
 
 class EngineHung(EngineError):

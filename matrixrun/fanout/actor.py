@@ -23,6 +23,7 @@ from matrixrun.evidence.errors import (
     BuildError,
     EngineDied,
     EngineHung,
+    EngineKilled,
     EngineRefused,
     MatrixrunError,
 )
@@ -125,16 +126,17 @@ class LaunchBody:
         except EngineHung as error:
             self._fail(LaunchEnd.HUNG, error, error.log_tail)
         except EngineDied as error:
-            self._fail(self._death(), error, error.log_tail)
+            self._fail(self._death(error), error, error.log_tail)
         except MatrixrunError as error:
             self._fail(LaunchEnd.UNBUILT, error, "")
         return self._outcome
 
-    def _death(self) -> LaunchEnd:
+    def _death(self, error: EngineDied) -> LaunchEnd:
         """An engine that was killed from outside says nothing about itself: it was lost, as its
         node might have been."""
         server = self._server
         killed = isinstance(server, engines.Server) and server.killed()
+        killed |= isinstance(error, EngineKilled)
         return LaunchEnd.LOST if killed else LaunchEnd.DIED
 
     def _attach(self, endpoint: Endpoint) -> None:
@@ -276,7 +278,7 @@ class LaunchBody:
                 return answer
             return _masked(answer, self._server.secrets)
         except EngineDied as error:
-            self._fail(self._death(), error, error.log_tail)
+            self._fail(self._death(error), error, error.log_tail)
         except EngineHung as error:
             self._fail(LaunchEnd.HUNG, error, error.log_tail)
         return self._outcome
@@ -302,6 +304,8 @@ class FollowerBody(LaunchBody):
         try:
             self._server = self._prepare(engines.Follower, command, rendezvous, rank=rank)
             self._server.start()
+        except EngineKilled:
+            raise  # the launch is lost, as if the node were
         except MatrixrunError as error:
             self._fail(LaunchEnd.UNBUILT, error, "")
         return self._outcome

@@ -49,6 +49,8 @@ class Followers:
             if outcome.end is LaunchEnd.UNBUILT:
                 return f"on node {rank} of the launch: {outcome.message}", outcome.log_tail
         self._holds = [asyncio.ensure_future(_awaited(a.hold.remote())) for a in self._actors]
+        for hold in self._holds:
+            hold.add_done_callback(_noticed)
         return None
 
     async def ended(self) -> tuple[str, str]:
@@ -63,13 +65,17 @@ class Followers:
 
     def release(self) -> None:
         """End all process groups and let go of their nodes."""
-        for hold in self._holds:
-            hold.cancel()
         with suppress(RayError):
             ray.get([actor.finish.remote() for actor in self._actors], timeout=STOP_SECONDS)
         for actor in self._actors:
             with suppress(RayError):
                 ray.kill(actor)
+
+
+def _noticed(hold: asyncio.Future[str]) -> None:
+    """Nobody waits any more for a process group that ends with its launch."""
+    if not hold.cancelled():
+        hold.exception()
 
 
 async def _awaited(reference: Any) -> Any:

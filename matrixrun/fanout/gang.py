@@ -56,6 +56,7 @@ class RunningLaunch:
         self._on = on
         self._known = known
         self._group: Any = None
+        self._ready: asyncio.Future[Any]
         self._actor: Any = None
         self._followers: Followers | None = None
 
@@ -100,12 +101,12 @@ class RunningLaunch:
                 strategy="STRICT_PACK" if self.launch.gang.nodes == 1 else "STRICT_SPREAD",
                 bundle_label_selector=[{NODE_LABEL: name} for name in on] or None,
             )
-        ready = asyncio.ensure_future(_awaited(self._group.ready()))
-        if (await asyncio.wait({ready}, timeout=CHECK_SECONDS))[0]:
-            ready.result()
+            self._ready = asyncio.ensure_future(_awaited(self._group.ready()))
+        if (await asyncio.wait({self._ready}, timeout=CHECK_SECONDS))[0]:
+            self._ready.result()
             return True
-        ready.cancel()
         if on:
+            self._ready.cancel()
             remove_placement_group(self._group)
             self._group = None
         return False

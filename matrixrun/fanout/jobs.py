@@ -30,6 +30,8 @@ SUBMISSION = "matrixrun.submission"
 # what is done.
 STOP_SECONDS = 120
 POLL_SECONDS = 1.0
+# Ray's client tells of packages that it uploads and of sockets that it closes.
+CHATTY = ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk")
 ENDED = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
 INCOMPLETE = 2
 
@@ -94,7 +96,8 @@ class Jobs:
     def __init__(self, address: str | None) -> None:
         from ray.job_submission import JobSubmissionClient
 
-        logging.getLogger("ray").setLevel(logging.WARNING)  # it tells of packages and sockets
+        for name in CHATTY:
+            logging.getLogger(name).setLevel(logging.WARNING)
         self._where = address or "the cluster"
         self._client: Any = self._asked(lambda: JobSubmissionClient(address))
 

@@ -29,7 +29,8 @@ from matrixrun.evidence.launches import LaunchEnd
 from matrixrun.record import Store
 
 PAUSE = (1.0, 6.0)  # seconds between two faults
-RESTARTS = 40
+FAULTS_A_SWEEP = 12  # with more, a sweep hardly gets past its first launches
+RESTARTS = 60
 SWEEP_SECONDS = 900.0
 
 
@@ -206,7 +207,7 @@ def run(folder: Path, *, faults: int, seed: int, engine: str, tracking: bool) ->
         began, number = time.monotonic(), 0
         while len(chaos.hit) < faults and not wrong:
             number += 1
-            chaos.sweep(f"sweep-{number}", faults - len(chaos.hit))
+            chaos.sweep(f"sweep-{number}", min(FAULTS_A_SWEEP, faults - len(chaos.hit)))
             wrong = chaos.check(expected)
             held = wrong or "all held"
             print(f"sweep {number}: {len(chaos.hit)} faults so far; {held}", flush=True)

@@ -18,9 +18,9 @@ import psutil
 from matrixrun.fanout.cluster import PACKAGE_PARENT
 
 HERE = Path(__file__).parent
-MARK = "MATRIXRUN_CHAOS"
+MARK = "CHAOS_GROUNDS"  # engines inherit it: no MATRIXRUN_ variable reaches them
 NODES, CPUS = 3, 2
-READY_SECONDS = 180
+START_ATTEMPTS = 4
 
 DOUBLE = """\
 name: chaos
@@ -99,7 +99,11 @@ class Grounds:
         from ray.cluster_utils import Cluster
 
         path = os.pathsep.join(p for p in (PACKAGE_PARENT, os.environ.get("PYTHONPATH")) if p)
-        os.environ |= {MARK: self.token, "RAY_AUTH_MODE": "disabled", "PYTHONPATH": path}
+        os.environ |= {
+            MARK: self.token,
+            "RAY_AUTH_MODE": "disabled",
+            "PYTHONPATH": path,
+        }
         self._cluster = Cluster()
         self._cluster.add_node(num_cpus=0, include_dashboard=False)
         for _ in range(NODES):
@@ -119,7 +123,15 @@ class Grounds:
     # -- what can be hit ---------------------------------------------------------------------
 
     def add_node(self) -> None:
-        self._cluster.add_node(num_cpus=CPUS)
+        """One more node. On a busy machine a raylet may not be up in the time that Ray gives it."""
+        for attempt in range(START_ATTEMPTS):
+            try:
+                self._cluster.add_node(num_cpus=CPUS)
+                return
+            except Exception as error:  # Ray raises no narrower one
+                if attempt == START_ATTEMPTS - 1:
+                    raise
+                print(f"again: {str(error).splitlines()[0]}", flush=True)
 
     def worker_nodes(self) -> list[Any]:
         return sorted(self._cluster.worker_nodes, key=lambda node: node.node_id)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
-READY_SECONDS = 120
+READY_SECONDS = 240
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ def ray_head(*, cpus: int = 2) -> Iterator[Head]:
         "RAY_AUTH_TOKEN": secrets.token_hex(16),
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_raylet_start_wait_time_s": str(READY_SECONDS),  # the default is too short when busy
     }
     for name in ("RAY_ADDRESS", "PYTHONDONTWRITEBYTECODE"):
         env.pop(name, None)

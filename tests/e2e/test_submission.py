@@ -41,7 +41,7 @@ TOO_FEW = MATRIX.replace("prompts: 30", "prompts: 4")
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[Head]:
-    with ray_head() as made:
+    with ray_head(cpus=1) as made:  # one launch at a time
         yield made
     assert of_the_head(made) == []
 

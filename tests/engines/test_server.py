@@ -168,8 +168,34 @@ def test_a_death_while_serving_is_noticed(tmp_path: Path) -> None:
             time.sleep(0.02)
         with pytest.raises(EngineDied, match=r"while serving \(exit 9\)"):
             server.check()
+        assert not server.killed()
     finally:
         server.stop()
+
+
+def test_an_engine_that_was_killed_from_outside_is_told_from_one_that_died(tmp_path: Path) -> None:
+    """By the kernel for want of memory, say: that is no word of the engine's on its settings."""
+    server = _server(tmp_path, "serve")
+    server.start()
+    try:
+        (engine,) = [p for p in psutil.process_iter() if _is_program(p, tmp_path)]
+        engine.kill()
+        assert server.killed()
+    finally:
+        server.stop()
+
+
+def _is_program(process: psutil.Process, folder: Path) -> bool:
+    try:
+        return process.cmdline()[1:2] == [str(folder / "program.py")]
+    except psutil.Error:
+        return False
+
+
+def test_placeholders_of_a_launch_over_nodes_are_filled_in_too(tmp_path: Path) -> None:
+    places = {"$HEAD": "10.0.0.1", "$HEAD_PORT": "4711", "$NODE_RANK": "1"}
+    server = _server(tmp_path, "serve", places=places)
+    assert server._fill("--at=$HEAD:$HEAD_PORT --rank=$NODE_RANK") == "--at=10.0.0.1:4711 --rank=1"
 
 
 def test_a_port_that_somebody_took_meanwhile_is_replaced(

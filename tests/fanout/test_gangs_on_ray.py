@@ -32,9 +32,13 @@ def on_ray() -> Iterator[None]:
     import ray
     from ray.cluster_utils import Cluster
 
-    before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "PYTHONPATH")}
-    os.environ["RAY_AUTH_MODE"] = "disabled"
-    os.environ["PYTHONPATH"] = cluster.PACKAGE_PARENT
+    settings = {
+        "RAY_AUTH_MODE": "disabled",
+        "RAY_raylet_start_wait_time_s": "240",  # the default is too short when busy
+        "PYTHONPATH": cluster.PACKAGE_PARENT,
+    }
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ |= settings
     made = Cluster()
     made.add_node(num_cpus=2, num_gpus=0, include_dashboard=False)
     for _ in range(2):

@@ -86,6 +86,13 @@ def test_a_lost_launch_is_tried_again_and_counted_once(run, tmp_path: Path) -> N
     assert len(store.read_observations(store.evidences()[0].records["on"])) == 12
 
 
+def test_an_engine_that_was_killed_from_outside_is_tried_again(run, tmp_path: Path) -> None:
+    store = new_store(tmp_path / "out")
+    started = run(store, {NGRAM: [LaunchEnd.LOST], SCORER: [LaunchEnd.LOST]})
+    assert started.count(NGRAM) == started.count(SCORER) == 2
+    assert set(verdicts(store).values()) == {Verdict.PASS}
+
+
 def test_a_launch_that_is_lost_every_time_is_an_error_of_its_cells(run, tmp_path: Path) -> None:
     store = new_store(tmp_path / "out")
     run(store, {NGRAM: [LostError("gone")] * 9})
