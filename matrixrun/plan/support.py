@@ -116,7 +116,8 @@ def _engine(engine: Engine) -> Iterable[str]:
     columns, notes = _columns(data), dict[str, None]()
     sources: dict[str, list[str]] = {}
     tested = ", ".join((*engine.default_recipe.install, *engine.default_recipe.no_deps))
-    yield from (f"## {engine.kind}", "", f"The environment that runs on CPU: `{tested}`.", "")
+    about = data.get("about", f"The environment that runs on CPU: `{tested}`.")
+    yield from (f"## {engine.kind}", "", about, "")
     yield f"| method | {' | '.join(column.name for column in columns)} |"
     yield "|" + " --- |" * (len(columns) + 1)
     for method in map(_method, data["methods"]):
@@ -159,11 +160,11 @@ def _entry(engine: Engine, data: Mapping[str, Any], method: Method, column: Colu
     config = _config(engine, method, column)
     reason = engine.refuse(config)
     if reason is None:
-        same = bool(column.fields) and _asked(engine, config) == _asked(
-            engine, _config(engine, method, Column("alone"))
-        )
-        # A quantized checkpoint is told by the checkpoint itself.
-        return Entry(NOT if same and not config.quantized_checkpoint else ASKABLE)
+        unheard = bool(column.fields) and not _changes(engine, method, column)
+        # A quantized checkpoint is told by the checkpoint itself, and a switch that is on anyway
+        # by its opposite.
+        told = config.quantized_checkpoint or _changes(engine, method, _opposite(column))
+        return Entry(NOT if unheard and not told else ASKABLE)
     if INEXPRESSIBLE in reason:
         return Entry(NOT, f"{column.name}: {reason}")
     return Entry(OURS, f"`{method.name}`: {reason}")
@@ -194,6 +195,21 @@ def _config(engine: Engine, method: Method, column: Column) -> ArmConfig:
         accelerator="accelerator",
         **column.fields,
     )
+
+
+def _changes(engine: Engine, method: Method, column: Column) -> bool:
+    """Whether a column's settings change the command line at all."""
+    alone, changed = (
+        _asked(engine, _config(engine, method, one)) for one in (Column("alone"), column)
+    )
+    return alone != changed
+
+
+def _opposite(column: Column) -> Column:
+    """The column with its switches turned, and nothing else of it."""
+    switches = {name: not on for name, on in column.fields.items() if isinstance(on, bool)}
+    switches.pop("quantized_checkpoint", None)
+    return Column(column.name, fields=switches)
 
 
 def _asked(engine: Engine, config: ArmConfig) -> bytes:

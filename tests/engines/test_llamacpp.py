@@ -215,7 +215,7 @@ def test_a_kv_cache_of_fewer_bits_is_the_same_in_both_arms(started: Started, kin
 
 
 def test_slots_at_once_each_answer_their_own_request(started: Started) -> None:
-    """Two slots share each step, which moves ties; what another slot holds must not show. So all that
+    """Two slots share each step, which moves ties; what another slot holds must not show. So all
     was answered is next to greedy when the off arm values it alone."""
     texts = prompts(6)
     requests = tuple(
