@@ -98,9 +98,7 @@ def _misplaced(config: ArmConfig) -> str | None:
 
 def _cpu_build(config: ArmConfig) -> bool:
     recipe = config.recipe
-    if recipe.binary is not None:
-        return recipe.binary.startswith("builtin:")
-    return recipe.no_deps == CPU_RECIPE.no_deps
+    return recipe.binary is None and recipe.no_deps == CPU_RECIPE.no_deps
 
 
 def _rpc(config: ArmConfig) -> bool:
