@@ -28,7 +28,7 @@ from matrixrun.workloads.prompts import workload_of
 
 BLOCK = 32
 # A further probe sends several requests a prompt.
-PROBE_PROMPTS = 20
+PROBE_PROMPTS = 32
 # A fault in so many of the requests is shown by one block at a confidence of 0.99.
 DETECT_OF_ONE_BLOCK = 0.14
 # What a verdict says against a pair: a fault is caught by any of these, while something harmless
