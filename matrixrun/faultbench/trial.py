@@ -27,8 +27,6 @@ from matrixrun.workloads import Workload
 from matrixrun.workloads.prompts import workload_of
 
 BLOCK = 32
-# A further probe sends several requests a prompt.
-PROBE_PROMPTS = 20
 # A fault in so many of the requests is shown by one block at a confidence of 0.99.
 DETECT_OF_ONE_BLOCK = 0.14
 # What a verdict says against a pair: a fault is caught by any of these, while something harmless
@@ -172,8 +170,7 @@ class Bench:
 
     def _probed(self, kind: str, name: str, seed: int) -> ProbeObserved:
         off = self._off_sides.setdefault((kind, seed), OffSide())
-        workload = workload_of(self._part(seed, 0).prompts[:PROBE_PROMPTS])
-        return observe(self.pair, kind, workload, off, fingerprint([name, seed]))
+        return observe(self.pair, kind, self._part(seed, 0), off, fingerprint([name, seed]))
 
     def _on_pass(self, specimen: Specimen, seed: int, block: int, base: Baseline) -> PassAnswer:
         role = Role.A if specimen.off_as_on else Role.ON

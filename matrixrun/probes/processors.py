@@ -1,7 +1,8 @@
 """`processors`: greedy answers with one logits processor on, on against off.
 
 Penalties look at what was generated so far, the tokens of a draft included that are not committed
-yet; masks must hold at draft positions as elsewhere. Each prompt is sent once with each processor.
+yet; masks must hold at draft positions as elsewhere. A token seldom comes back within one draft, so
+that penalties are sent with more prompts than the others.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from matrixrun.probes.protocol import Data, Passes, Source, is_control, salt
 from matrixrun.workloads import Workload
 
 KIND = "processors"
-MOST_PROMPTS = 24
+MOST_PROMPTS = 12
+MOST_PENALISED = 48
 # An answer must be longer than the least length that one of the processors asks for.
 LEAST_TOKENS = 16
 
@@ -68,7 +70,7 @@ def _pass(launch: Launch, pass_id: str, requests: tuple[Request, ...], size: int
 
 
 def processor_requests(workload: Workload, matrix: Matrix) -> tuple[Request, ...]:
-    """Return each of the first prompts with each processor; a request's id names the processor:
+    """Return the first prompts with each processor; a request's id names the processor:
     `processors.<processor>.<prompt>`."""
     return tuple(
         Request(
@@ -79,6 +81,7 @@ def processor_requests(workload: Workload, matrix: Matrix) -> tuple[Request, ...
             max_tokens=max(matrix.workload.max_tokens, LEAST_TOKENS),
             sampling=sampling_of(processor, prompt.token_ids, matrix.seed),
         )
-        for prompt in workload.prompts[:MOST_PROMPTS]
+        for place, prompt in enumerate(workload.prompts[:MOST_PENALISED])
         for processor in Processor
+        if place < MOST_PROMPTS or processor is Processor.PENALTIES
     )

@@ -79,7 +79,7 @@ def test_every_arm_has_other_seeds():
     assert not drawn[1] & drawn[2]
 
 
-def test_each_prompt_is_sent_with_each_processor():
+def test_the_first_prompts_are_sent_with_each_processor():
     (first, *_) = sent("processors", launch(Role.ON))
     found = {(request.prompt, request.id.split(".")[1]) for request in first.requests}
     assert found == {(f"p-{i}", str(one)) for i in range(5) for one in Processor}
