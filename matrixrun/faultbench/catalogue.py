@@ -286,28 +286,6 @@ SPECIMENS = (
 )  # fmt: skip
 
 
-TRANSITIONS = (
-    _fault(
-        "damaged-on-resume", "a preempted request goes on with a wrong first block", "vllm#51571",
-        "damaged-on-resume", corrupting=True,
-    ),
-    _fault(
-        "damaged-bystander", "a request that is dropped in flight damages another",
-        "sglang#23392", "damaged-bystander", corrupting=True,
-    ),
-    _fault(
-        "leaked-block", "a block is lost in 1 of 50 rejections, 4 at most", NO_REPORT,
-        "leaked-block", share=1 / 50, most=4, harm=Harm.OTHER, corrupting=True,
-    ),
-    _fault(
-        "answers-uncached", "the next turn computes the whole answer again", "llama.cpp#28049",
-        "answers-uncached", harm=Harm.OTHER,
-    ),
-)  # fmt: skip
-"""Faults that show at transitions only, so that prompts answered one by one never meet them. They
-are run as a matrix with the state probes, not by the bench's trials."""
-
-
 def select(names: tuple[str, ...]) -> tuple[Specimen, ...]:
     """Return the specimens of these names, or all; those that damage the engine's state last.
 

@@ -1,4 +1,5 @@
-"""`matrices/state.yaml` on a real engine: what happened is proven, and nothing is left behind."""
+"""A cell of `matrices/state.yaml` on a real engine: what happened is proven, and nothing is left
+behind. Three launches."""
 
 from __future__ import annotations
 
@@ -39,13 +40,13 @@ HAPPENED = {
 def results(tmp_path_factory) -> tuple[CellResult, ...]:
     folder = tmp_path_factory.mktemp("state")
     command = [sys.executable, "-m", "matrixrun", "run", str(STATE), "--no-tracking"]
-    command += ["--results", str(folder / "out"), "--deadline", "20"]
+    command += ["--only", "*ngram*", "--results", str(folder / "out"), "--deadline", "20"]
     subprocess.run(command, cwd=folder, check=False, timeout=1300)
     return Store.open(folder / "out").results()
 
 
-def test_both_methods_pass(results: tuple[CellResult, ...]) -> None:
-    assert [one.verdict for one in results] == [Verdict.PASS] * 2, [one.reason for one in results]
+def test_it_passes(results: tuple[CellResult, ...]) -> None:
+    assert [one.verdict for one in results] == [Verdict.PASS], [one.reason for one in results]
 
 
 def test_every_transition_happened(results: tuple[CellResult, ...]) -> None:

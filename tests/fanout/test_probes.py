@@ -56,6 +56,7 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setitem(registry.PROBES, "echoing", Echoing())
     monkeypatch.setattr(driver, "RunningLaunch", launches({}, []))
     monkeypatch.setattr(driver.cluster, "nodes", lambda: [Node("n", 8, 0, None)])
+    monkeypatch.setattr(driver.cluster, "free", lambda nodes, _: nodes)
     store = new_store(tmp_path / "out")
     made = sweep(store, plan())
     made.matrix = matrix().model_copy(update={"probes": ("equality", "acceptance", "echoing")})

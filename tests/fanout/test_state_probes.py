@@ -33,6 +33,7 @@ def store(tmp_path_factory: pytest.TempPathFactory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver, "RunningLaunch", launches({}, []))
         patch.setattr(driver.cluster, "nodes", lambda: [Node("n", 8, 0, None)])
+        patch.setattr(driver.cluster, "free", lambda nodes, _: nodes)
         running = sweep(kept, planned)
         running.matrix = made
         running.__post_init__()

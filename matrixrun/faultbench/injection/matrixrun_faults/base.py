@@ -108,13 +108,6 @@ class Fault:
         """Append new tokens to a request; returns those kept and whether the request stopped."""
         return original(tokens)
 
-    def verified(self, scheduler: Any, request: Any, tokens: list[int]) -> None:
-        """See the tokens that a step gave a request, in the scheduler."""
-
-    def published(self, request: Any, tokens: int) -> int:
-        """Change how many of a request's tokens are kept in the prefix cache for others."""
-        return tokens
-
 
 def write_row(emitted: torch.Tensor, row: int, tokens: list[int]) -> None:
     """Make a row of what is emitted hold these tokens and nothing else."""

@@ -51,7 +51,6 @@ def _wrap_runner(control: Control, step: Step) -> None:
         control.fault.restore(step)
         control.refresh()
         step.runner = runner
-        step.dropped = sum(map(step.unfinished, scheduled.finished_req_ids))
         for request in scheduled.finished_req_ids:
             for known in (step.rejected, step.cached):
                 known.pop(request, None)
@@ -182,7 +181,6 @@ def _wrap_tables(control: Control, step: Step) -> None:
 
 
 def _wrap_scheduler(control: Control) -> None:
-    from vllm.v1.core.kv_cache_coordinator import KVCacheCoordinator
     from vllm.v1.core.sched import scheduler
 
     def schedule(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -193,14 +191,9 @@ def _wrap_scheduler(control: Control) -> None:
         def append(some: list[int]) -> Any:
             return original(self, request, some, **kwargs)
 
-        control.fault.verified(self, request, tokens)
         result = control.fault.append(append, request, tokens)
         control.report()
         return result
 
-    def publish(original: Any, self: Any, request: Any, tokens: int) -> Any:
-        return original(self, request, control.fault.published(request, tokens))
-
-    _wrap(KVCacheCoordinator, "cache_blocks", publish)
     _wrap(scheduler.Scheduler, "schedule", schedule)
     _wrap(scheduler.Scheduler, "_update_request_with_output", update)

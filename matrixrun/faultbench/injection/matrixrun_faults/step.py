@@ -14,8 +14,7 @@ class Step:
 
     `scheduled` [rows] is the number of tokens computed for each row, `rejected` the draft tokens
     rejected in each request's last verification, `cached` the prompt tokens that each request took
-    from the prefix cache, `order` the number of each request in order of arrival, `dropped` how
-    many requests left since the last step without having come to their end.
+    from the prefix cache, `order` the number of each request in order of arrival.
     """
 
     runner: Any = None
@@ -24,7 +23,6 @@ class Step:
     rejected: dict[str, int] = field(default_factory=dict)
     cached: dict[str, int] = field(default_factory=dict)
     order: dict[str, int] = field(default_factory=dict)
-    dropped: int = 0
 
     @property
     def running(self) -> int:
@@ -42,16 +40,6 @@ class Step:
     def decoding(self, row: int) -> bool:
         """Return whether a row's prompt has been computed already."""
         return self.computed(row) >= int(self.runner.input_batch.num_prompt_tokens[row])
-
-    def unfinished(self, request: str) -> bool:
-        """Return whether a request that is leaving has neither reached its limit nor a stop."""
-        state = self.runner.requests.get(request)
-        if state is None or state.sampling_params is None:
-            return False
-        sampling, tokens = state.sampling_params, state.output_token_ids
-        ends = {*(sampling.stop_token_ids or ()), sampling.eos_token_id}
-        ended = not sampling.ignore_eos and bool(ends & set(tokens))
-        return len(tokens) < sampling.max_tokens and not ended
 
     def first_places(self) -> np.ndarray:
         """Return where each row's tokens begin among those of the step [rows]."""
