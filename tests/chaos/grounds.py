@@ -93,7 +93,7 @@ class Grounds:
         overlay, python = HERE / "engine", sys.executable
         text = DOUBLE.format(python=python, overlay=overlay) if engine == "double" else LLAMACPP
         (folder / "m.yaml").write_text(text)
-        _write_target(folder / "target")
+        write_target(folder / "target")
 
     def __enter__(self) -> Grounds:
         from ray.cluster_utils import Cluster
@@ -237,7 +237,7 @@ def wait_for(condition: Any, seconds: float) -> bool:
     return True
 
 
-def _write_target(folder: Path) -> None:
+def write_target(folder: Path) -> None:
     """A checkpoint's folder as far as a workload needs it: a tokenizer, and something to hash."""
     import tokenizers
     from tokenizers import decoders, models, pre_tokenizers, trainers

@@ -34,7 +34,6 @@ def on_ray() -> Iterator[None]:
 
     settings = {
         "RAY_AUTH_MODE": "disabled",
-        "RAY_raylet_start_wait_time_s": "240",  # the default is too short when busy
         "PYTHONPATH": cluster.PACKAGE_PARENT,
     }
     before = {name: os.environ.get(name) for name in settings}

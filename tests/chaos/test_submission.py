@@ -1,4 +1,5 @@
-"""A sweep as a job on a real Ray head that demands a token, with llama.cpp's real server."""
+"""A sweep as a job on a real Ray head that demands a token. The engine is a double, a real process
+under the real guard; it goes along with the matrix file, as its overlay."""
 
 from __future__ import annotations
 
@@ -12,31 +13,25 @@ from pathlib import Path
 
 import psutil
 import pytest
+from grounds import write_target
 from heads import BIN, Head, ray_head
-
-pytestmark = pytest.mark.engine
 
 MATRIX = """\
 name: submitted
-engines: {llamacpp: {kind: llamacpp}}
-models:
-  gguf-dense:
-    targets:
-      none: {path: "builtin:gguf-dense"}
-      q8_0: {path: "builtin:gguf-dense/q8_0"}
-    drafts: {draft: {path: "builtin:gguf-dense/draft"}}
+engines:
+  double: {{kind: vllm, python: "{python}", overlay: ./engine, limits: {{block_size: 16}}}}
+models: {{dense: {{target: {{path: ./target}}}}}}
 grid:
-  engine: llamacpp
-  model: gguf-dense
-  quantization: [none, q8_0]
-  prefix_caching: false
-  batch_size: 1
-  speculation: {method: draft-simple, draft: draft, num_speculative_tokens: 2}
-workload: {prompts: 30, max_tokens: 32}
-detect: {request_fault_rate: 0.1}
+  engine: double
+  model: dense
+  prefix_caching: [true, false]
+  batch_size: 4
+  speculation: {{method: ngram, num_speculative_tokens: 2}}
+workload: {{prompts: {prompts}, max_tokens: 24}}
+detect: {{request_fault_rate: 0.1}}
 control: within-launch
 """
-TOO_FEW = MATRIX.replace("prompts: 30", "prompts: 4")
+ENGINE = Path(__file__).parent / "engine"
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +43,18 @@ def head() -> Iterator[Head]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "m.yaml").write_text(MATRIX)
-    (tmp_path / "few.yaml").write_text(TOO_FEW)
+    for name, prompts in (("m", 30), ("few", 4)):
+        text = MATRIX.format(python=sys.executable, prompts=prompts)
+        (tmp_path / f"{name}.yaml").write_text(text)
+    shutil.copytree(ENGINE, tmp_path / "engine", ignore=shutil.ignore_patterns("__pycache__"))
+    write_target(tmp_path / "target")
     return tmp_path
 
 
 def matrixrun(head: Head, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "matrixrun", *words, "--address", head.url],
-        cwd=cwd, env=head.env, capture_output=True, text=True, timeout=400, check=False,
+        cwd=cwd, env=head.env, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
 
 
@@ -79,14 +77,14 @@ def of_the_head(head: Head, words: str = "") -> list[str]:
 
 
 def engines(head: Head) -> list[str]:
-    return of_the_head(head, "llamacpp/in_process.py")
+    return of_the_head(head, "vllm.entrypoints.cli.main")
 
 
 def summary(folder: Path, name: str) -> dict:
     return json.loads((folder / "res" / name / "summary.json").read_text())
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 300) -> None:
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until
@@ -143,7 +141,7 @@ def test_rays_own_command_runs_a_matrix_too(head: Head, folder: Path) -> None:
             "python", "-m", "matrixrun", "run", "few.yaml", "--results", str(folder / "res" / "r"),
             "--no-tracking",
         ],
-        cwd=folder, env=head.env, capture_output=True, text=True, timeout=400, check=False,
+        cwd=folder, env=head.env, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 1
     assert "matrixrun: exit 6" in done.stdout
