@@ -23,6 +23,7 @@ __all__ = [
     "copy_all_layer_kv_cache_cpu",
     "fill_accept_out_cache_loc_cpu",
     "fill_bonus_tokens_cpu",
+    "rotate_input_ids_cpu",
     "verify_tree_greedy_cpu",
 ]
 
@@ -82,6 +83,18 @@ def fill_accept_out_cache_loc_cpu(index: Tensor, slots: Tensor, kept: Tensor) ->
     flat = index.reshape(-1)
     accepted = flat[flat >= 0].long()
     kept[: accepted.numel()] = slots[accepted]
+
+
+def rotate_input_ids_cpu(
+    ids: Tensor, starts: Tensor, lengths: Tensor, following: Tensor, places: Tensor | None = None
+) -> None:
+    """Move each request's ids one place ahead and put the token that follows them behind, or at
+    its own place where `places` names one."""
+    after = following.reshape(-1)
+    for number, (first, count) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+        ids[first : first + count - 1] = ids[first + 1 : first + count].clone()
+        place = first + count - 1 if places is None else int(places[number])
+        ids[place] = after[number].to(ids.dtype)
 
 
 def copy_all_layer_kv_cache_cpu(

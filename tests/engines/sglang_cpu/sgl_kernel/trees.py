@@ -16,18 +16,22 @@ QLEN_ONLY = 1  # SGLang's mode of a mask over the draft tokens alone
 def verify_tree_greedy_cpu(
     predicts: Tensor,
     accept_index: Tensor,
-    accept_count: Tensor,
+    accept_token_num: Tensor,
     candidates: Tensor,
-    index: Tensor,
-    next_token: Tensor,
-    next_sibling: Tensor,
-    target: Tensor,
+    retrive_index: Tensor,
+    retrive_next_token: Tensor,
+    retrive_next_sibling: Tensor,
+    target_predict: Tensor,
 ) -> None:
-    """Walk each tree along the target's own choices, as far as there are children that match."""
-    choices = target.reshape(-1).tolist()
+    """Walk each tree along the target's own choices, as far as there are children that match.
+
+    SGLang calls this one by its arguments' names, so they are spelled as there.
+    """
+    choices = target_predict.reshape(-1).tolist()
     for request in range(candidates.shape[0]):
         numbers, child, sibling, tokens = (
-            part[request].tolist() for part in (index, next_token, next_sibling, candidates)
+            part[request].tolist()
+            for part in (retrive_index, retrive_next_token, retrive_next_sibling, candidates)
         )
         node, path = 0, [numbers[0]]
         while len(path) < accept_index.shape[1]:
@@ -41,7 +45,7 @@ def verify_tree_greedy_cpu(
         for number in path:
             predicts[number] = choices[number]
         accept_index[request, : len(path)] = torch.tensor(path, dtype=accept_index.dtype)
-        accept_count[request] = len(path) - 1
+        accept_token_num[request] = len(path) - 1
 
 
 def build_tree_kernel_efficient_cpu(
