@@ -81,7 +81,8 @@ class Rollback:
 def can_force(launch: Launch, cell: Cell) -> bool:
     """Return whether the on arm of `cell`, which `launch` serves, can have planned drafts."""
     value = cell.axes.get("speculation")
-    if not isinstance(value, Speculation):
+    # A server that runs already cannot be given a drafter.
+    if not isinstance(value, Speculation) or launch.config.endpoint is not None:
         return False
     config = msgspec.structs.replace(launch.config, arm=Arm.ON, speculation=value)
     return engines.get(config.kind).forced(config) is not None

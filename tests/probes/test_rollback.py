@@ -111,3 +111,13 @@ def test_an_engine_without_a_place_for_planned_drafts_is_asked_for_nothing():
     assert not [one for one in made.launches if one.role is Role.FORCED]
     assert sent(Role.A, **changes) == {}
     assert PROBE.sources(made.cells[0], made.pairs[0])["on"] == ()
+
+
+def test_a_server_that_runs_already_is_asked_for_nothing():
+    attached = {"kind": "vllm", "attach": {"off": "http://a:1", "on": "http://b:1"}}
+    grid = {
+        **matrix().grid,
+        "speculation": {"method": "ngram", "num_speculative_tokens": 2},
+        "batch_size": 8,
+    }
+    assert sent(Role.A, engines={"vllm": attached}, grid=grid) == {}
