@@ -60,7 +60,7 @@ def test_what_is_lossy_by_design_is_refused_there_too() -> None:
 def test_without_a_second_off_server_it_is_its_own_control_beside_engines_that_are_not() -> None:
     grid = {**ALONE, "engine": ["vllm", "staging"]}
     made = matrix(engines=ENGINES, grid=grid)
-    made = Matrix.model_validate(made.model_dump(exclude={"control"}))
+    made = Matrix.model_validate(made.model_dump(exclude={"control"}, exclude_unset=True))
     found = plan_of(made)
     nulls = {pair.cell.split(".")[0]: pair.null for pair in found.pairs}
     assert nulls == {"staging": None, "vllm": "B.vllm.dense.pc-on"}
