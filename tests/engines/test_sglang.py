@@ -8,9 +8,7 @@ are not. Its environment is 2.8 GB, hence the tier:
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,14 +16,13 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import psutil
 import pytest
 from sglang_arms import DRAFT, NGRAM, OFF
 
 from matrixrun import models
 from matrixrun.engines import Client, Environment, Server, get, prepare, run_pass
 from matrixrun.evidence.cells import Speculation
-from matrixrun.evidence.errors import EngineDied, EngineRefused
+from matrixrun.evidence.errors import EngineRefused
 from matrixrun.evidence.launches import Arm, ArmConfig, Checkpoint, Limits
 from matrixrun.evidence.requests import (
     Evaluation,
@@ -46,12 +43,7 @@ ROUNDING = 1e-3  # nats, float32: sums of one row and of many are not made in th
 OFF_ARM = msgspec.structs.replace(
     OFF, dtype="float32", limits=Limits(max_model_len=512, max_num_seqs=4)
 )
-DRAFTS = {"draft": "builtin:tiny-dense/draft", "eagle3": "builtin:tiny-dense/eagle3"}
-EAGLE3 = Speculation(method="eagle3", num_speculative_tokens=3, draft="eagle3")
-TREE = Speculation(
-    method="eagle3", num_speculative_tokens=3, draft="eagle3",
-    options={"speculative_eagle_topk": 2, "speculative_num_draft_tokens": 6},
-)  # fmt: skip
+DRAFTS = {"draft": "builtin:tiny-dense/draft"}
 
 
 def on_arm(speculation: Speculation, **changes: Any) -> ArmConfig:
@@ -159,15 +151,14 @@ def test_an_observation_is_complete(plain: list[Observation]) -> None:
         assert seen.text
 
 
-@pytest.mark.parametrize(
-    "speculation", [NGRAM, DRAFT, EAGLE3, TREE], ids=["ngram", "standalone", "eagle3", "tree"]
-)
+@pytest.mark.parametrize("speculation", [NGRAM, DRAFT], ids=["ngram", "standalone"])
 def test_with_stand_in_kernels_no_token_changes_and_each_step_is_accounted_for(
     started: Started, plain: list[Observation], speculation: Speculation
 ) -> None:
     with started(on_arm(speculation)) as on:
+        before = talk(on, lambda client: client.counters())  # its own warm-up is counted too
         speculated = answers(on)
-        counted = talk(on, lambda client: client.counters())
+        after = talk(on, lambda client: client.counters())
         facts = talk(on, lambda client: client.facts())
     assert facts["speculative_num_steps"] >= 1
     assert [o.token_ids.tolist() for o in speculated] == [o.token_ids.tolist() for o in plain]
@@ -178,7 +169,8 @@ def test_with_stand_in_kernels_no_token_changes_and_each_step_is_accounted_for(
         emitted = 1 + int((seen.accepted + 1).sum())
         assert TOKENS <= emitted <= TOKENS + 3
     assert sum(int(seen.accepted.sum()) for seen in speculated) > 0
-    assert sum(seen.drafted.size for seen in speculated) == counted["spec_decode_num_drafts"]
+    steps = after["spec_decode_num_drafts"] - before.get("spec_decode_num_drafts", 0.0)
+    assert sum(seen.drafted.size for seen in speculated) == steps
     assert any(seen.steps_ordered for seen in speculated)
 
 
@@ -273,28 +265,3 @@ def test_the_engine_refuses_in_its_own_words(
 ) -> None:
     with pytest.raises(EngineRefused, match=words), started(config):
         pass
-
-
-def test_a_scheduler_killed_in_a_request_is_a_dead_engine_in_bounded_time(
-    started: Started,
-) -> None:
-    async def say(client: Client, server: Server) -> None:
-        request = msgspec.structs.replace(requests(1)[0], max_tokens=400)
-        task = asyncio.create_task(client.generate(request, salt="s", logprobs=2))
-        await asyncio.sleep(3)
-        for process in psutil.process_iter(["name", "ppid"]):
-            parent = _command_of(process.info["ppid"])
-            if "sglang::schedul" in process.info["name"] and str(server.port) in parent:
-                os.kill(process.pid, signal.SIGKILL)
-        async with asyncio.timeout(60):
-            await task
-
-    with started(OFF_ARM) as server, pytest.raises(EngineDied):
-        talk(server, lambda client: say(client, server))
-
-
-def _command_of(pid: int) -> list[str]:
-    try:
-        return psutil.Process(pid).cmdline()
-    except psutil.Error:
-        return []

@@ -247,6 +247,12 @@ def test_a_checkpoint_that_is_not_there_is_no_refusal() -> None:
     assert SGLANG.recognise_refusal(log) is None
 
 
+def test_a_scheduler_that_died_is_no_refusal() -> None:
+    log = (LOGS / "sglang-died-in-scheduler.log").read_text()
+    assert "TypeError: verify_tree_greedy_cpu() got an unexpected keyword" in log
+    assert SGLANG.recognise_refusal(log) is None
+
+
 SCHEDULER = """\
 [2026-11-29 22:00:00] Scheduler hit an exception: Traceback (most recent call last):
   File "/env/site-packages/sglang/srt/managers/scheduler.py", line 1, in run_scheduler_process

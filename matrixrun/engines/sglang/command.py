@@ -223,8 +223,8 @@ def _environment(config: ArmConfig) -> dict[str, str]:
         "SGLANG_API_KEY": "$KEY",
         # /health generates a token otherwise, and waits at least a second for it.
         "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0",
-        # A server whose scheduler is dead otherwise waits a minute and more, for core dumps of a
-        # GPU and for a debugger that nobody installed.
+        # A server whose scheduler is dead otherwise waits a minute and more for a GPU's core dump
+        # and for a debugger.
         "SGLANG_CUDA_COREDUMP_BEFORE_CRASH": "0",
         "SGLANG_PYSPY_DUMP_BEFORE_CRASH": "0",
     }
