@@ -1,5 +1,5 @@
 """Where chaos happens: a Ray cluster of several nodes on this machine, a matrix, a driver, and a
-tracking server if asked for. Raylets, workers, guards and engine processes are real; what the engine
+tracking server if asked for. Raylets, workers, guards and engine processes are real; what an engine
 answers is a double's (`engine/`)."""
 
 from __future__ import annotations
