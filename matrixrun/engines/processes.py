@@ -95,6 +95,14 @@ class Held:
         code = status.get("exit")
         return -signal.SIGKILL if code is None else int(code)
 
+    def unguarded(self) -> bool:
+        """Whether guard or keeper was killed: the other one has ended the command then."""
+        status = self.status()
+        keeper = status.get("keeper")
+        if "ended" in status:
+            return bool(status["ended"] == "guard lost")
+        return keeper is not None and not psutil.pid_exists(keeper)
+
     def wait(self, timeout: float) -> int | None:
         """The exit code, or None when `timeout` seconds pass first."""
         until = time.monotonic() + timeout

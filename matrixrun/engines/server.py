@@ -124,10 +124,13 @@ class Server:
             raise self._death("while serving")
 
     def killed(self) -> bool:
-        """Whether the engine was ended by SIGKILL: by the kernel for want of memory, by a person or
-        by a node that was shutting down, but not by itself and not by us."""
+        """Whether the engine was ended from outside, before we stop it: by the kernel for want of
+        memory, by a person, by a node that is shutting down, or with its guard; not by itself."""
         held = self._held
-        return held is not None and held.wait(KILLED_SECONDS) == -signal.SIGKILL
+        if held is None:
+            return False
+        code = held.wait(KILLED_SECONDS)
+        return code in (-signal.SIGKILL, -signal.SIGTERM) or held.unguarded()
 
     def stop(self) -> None:
         """End the engine and everything it started; a second call does nothing."""

@@ -1,5 +1,6 @@
-"""Where chaos happens: a Ray cluster of several nodes on this machine (real raylets, workers,
-guards and engine processes), a matrix, a driver, and a tracking server if asked for."""
+"""Where chaos happens: a Ray cluster of several nodes on this machine, a matrix, a driver, and a
+tracking server if asked for. Raylets, workers, guards and engine processes are real; what an engine
+answers is a double's (`engine/`)."""
 
 from __future__ import annotations
 
@@ -54,34 +55,13 @@ EXPECTED = {
 }
 """The verdicts of the double's matrix: what it breaks is found, what it does not is passed."""
 
-LLAMACPP = """\
-name: chaos
-engines: {llamacpp: {kind: llamacpp}}
-models:
-  gguf-dense:
-    targets: {none: {path: "builtin:gguf-dense"}, q8_0: {path: "builtin:gguf-dense/q8_0"}}
-    drafts: {draft: {path: "builtin:gguf-dense/draft"}}
-grid:
-  engine: llamacpp
-  model: gguf-dense
-  quantization: [none, q8_0]
-  prefix_caching: false
-  batch_size: 1
-  speculation:
-    - {method: draft-simple, draft: draft, num_speculative_tokens: 2}
-    - {method: ngram-simple, num_speculative_tokens: 2, spec_ngram_simple_size_n: 2}
-workload: {prompts: 30, max_tokens: 32}
-detect: {request_fault_rate: 0.1}
-control: within-launch
-timeouts: {ready: 60, request: 20}
-"""
-ENGINE_WORDS = ("vllm.entrypoints.cli.main", "llamacpp/in_process.py")
+ENGINE = "vllm.entrypoints.cli.main"
 
 
 class Grounds:
     """A context manager: all that it started has ended when it is left."""
 
-    def __init__(self, folder: Path, *, engine: str = "double", tracking: bool = False) -> None:
+    def __init__(self, folder: Path, *, tracking: bool = False) -> None:
         self.folder = folder
         self.token = secrets.token_hex(8)
         self.driver: subprocess.Popen[bytes] | None = None
@@ -91,8 +71,7 @@ class Grounds:
         self._cluster: Any = None
         folder.mkdir(parents=True, exist_ok=True)
         overlay, python = HERE / "engine", sys.executable
-        text = DOUBLE.format(python=python, overlay=overlay) if engine == "double" else LLAMACPP
-        (folder / "m.yaml").write_text(text)
+        (folder / "m.yaml").write_text(DOUBLE.format(python=python, overlay=overlay))
         write_target(folder / "target")
 
     def __enter__(self) -> Grounds:
@@ -143,7 +122,7 @@ class Grounds:
         return self._ours(lambda line: line[:1] != [] and line[0].startswith("ray::LaunchBody"))
 
     def engines(self) -> list[psutil.Process]:
-        return self._ours(lambda line: any(w in part for part in line[1:3] for w in ENGINE_WORDS))
+        return self._ours(lambda line: ENGINE in line[1:3])
 
     def guards(self) -> list[psutil.Process]:
         return self._ours(lambda line: any(part.endswith("engines/guard.py") for part in line[:5]))

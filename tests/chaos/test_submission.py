@@ -19,7 +19,8 @@ from heads import BIN, Head, ray_head
 MATRIX = """\
 name: submitted
 engines:
-  double: {{kind: vllm, python: "{python}", overlay: ./engine, limits: {{block_size: 16}}}}
+  double: {{kind: vllm, python: "{python}", overlay: ./engine, limits: {{block_size: 16}},
+           env: {{REQUEST_SECONDS: "{seconds}"}}}}
 models: {{dense: {{target: {{path: ./target}}}}}}
 grid:
   engine: double
@@ -43,8 +44,8 @@ def head() -> Iterator[Head]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name, prompts in (("m", 30), ("few", 4)):
-        text = MATRIX.format(python=sys.executable, prompts=prompts)
+    for name, prompts, seconds in (("m", 30, 0.01), ("few", 4, 0.01), ("slow", 30, 0.5)):
+        text = MATRIX.format(python=sys.executable, prompts=prompts, seconds=seconds)
         (tmp_path / f"{name}.yaml").write_text(text)
     shutil.copytree(ENGINE, tmp_path / "engine", ignore=shutil.ignore_patterns("__pycache__"))
     write_target(tmp_path / "target")
@@ -109,9 +110,9 @@ def test_waiting_for_a_submitted_sweep_ends_with_its_verdicts_exit_code(
 def test_a_stopped_sweep_leaves_no_engine_says_what_is_open_and_resumes(
     head: Head, folder: Path
 ) -> None:
-    begun = submit(head, "m.yaml", "stopped", cwd=folder)
+    begun = submit(head, "slow.yaml", "stopped", cwd=folder)
     assert begun.returncode == 0, begun.stderr
-    again = submit(head, "m.yaml", "stopped", cwd=folder)
+    again = submit(head, "slow.yaml", "stopped", cwd=folder)
     assert again.returncode == 4
     assert "running already" in again.stderr
     evidence = folder / "res" / "stopped" / "cells"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import sys
 import time
@@ -180,6 +181,20 @@ def test_an_engine_that_was_killed_from_outside_is_told_from_one_that_died(tmp_p
     try:
         (engine,) = [p for p in psutil.process_iter() if _is_program(p, tmp_path)]
         engine.kill()
+        assert server.killed()
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("who", ["keeper", "guard"])
+def test_an_engine_that_ended_since_its_guard_was_killed_did_not_die_by_itself(
+    tmp_path: Path, who: str
+) -> None:
+    server = _server(tmp_path, "serve")
+    server.start()
+    try:
+        assert server._held is not None
+        os.kill(server._held.status()[who], signal.SIGKILL)
         assert server.killed()
     finally:
         server.stop()
