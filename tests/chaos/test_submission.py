@@ -39,7 +39,7 @@ ENGINE = Path(__file__).parent / "engine"
 def head() -> Iterator[Head]:
     with ray_head(cpus=1) as made:  # one launch at a time
         yield made
-    assert of_the_head(made) == []
+    wait_for(lambda: of_the_head(made) == [], 60)
 
 
 @pytest.fixture
