@@ -286,7 +286,7 @@ def test_what_matters_most_comes_first(tmp_path: Path) -> None:
     )
 
     assert [change.cell for change in found.changes] == [
-        cells[place].id for place in (4, 3, 2, 5, 1, 0)
+        cells[place].id for place in (4, 2, 3, 5, 1, 0)
     ]
 
 
