@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -20,6 +23,8 @@ EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODE
 CLICK_ERRORS: tuple[Any, ...] = tuple(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 app = typer.Typer(
     name="matrixrun",
@@ -385,7 +390,13 @@ def _root(
 
 def main() -> None:
     """The console command: every mistake becomes one message and a documented exit code."""
-    sys.exit(_main())
+    code = _main()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # the interpreter would try again at its end, and put its own exit code
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)
 
 
 def _main() -> int:  # noqa: PLR0911 (one line for each class of error)
@@ -397,21 +408,31 @@ def _main() -> int:  # noqa: PLR0911 (one line for each class of error)
         error.show()
         return 4
     except (typer.Abort, KeyboardInterrupt):
-        typer.echo("matrixrun: interrupted", err=True)
+        _say("interrupted")
         return 2
     except UserError as error:
-        typer.echo(f"matrixrun: {error}", err=True)
+        _say(str(error))
         return 4
     except (StoreError, TrackingError) as error:
-        typer.echo(f"matrixrun: {error}", err=True)
+        _say(str(error))
         return 2
     except MatrixrunError as error:
-        typer.echo(f"matrixrun: {error}", err=True)
+        _say(str(error))
         return 1
     except BrokenPipeError:
         return 0
-    except Exception:
-        traceback.print_exc()
-        typer.echo("matrixrun: internal error; please report it with the lines above", err=True)
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in FULL:
+            _say(f"output cannot be written: {error}\n  remedy: make room, run the same again")
+            return 2
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
+        _say("internal error; please report it with the lines above")
         return 3
     return outcome if isinstance(outcome, int) else 0
+
+
+def _say(text: str) -> None:
+    """Tell the user, unless nothing can be written there either."""
+    with contextlib.suppress(OSError):
+        typer.echo(f"matrixrun: {text}", err=True)

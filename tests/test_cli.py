@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -142,3 +143,22 @@ def test_plan_tells_of_a_misspelt_cell_in_the_expectations_file(tmp_path: Path) 
     done = matrixrun("plan", write(tmp_path, text), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "did you mean vllm.tiny.ngram-k4.b1?" in " ".join(done.stdout.split())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("stderr_full", [False, True])
+def test_a_full_disk_under_the_log_ends_as_incomplete_and_never_as_a_verdict(stderr_full: bool):
+    full = os.open("/dev/full", os.O_WRONLY)
+    ended = subprocess.run(
+        [sys.executable, "-m", "matrixrun", "plan", "matrices/quickstart.yaml"],
+        cwd=ROOT,
+        stdout=full,
+        stderr=full if stderr_full else subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(full)
+    assert ended.returncode == 2
+    if not stderr_full:
+        assert "output cannot be written" in ended.stderr
+        assert "Traceback" not in ended.stderr
