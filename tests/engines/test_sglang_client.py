@@ -186,8 +186,8 @@ def test_every_sampling_field_is_sent() -> None:
     assert (sent["input_ids"], sent["extra_key"], sent["stream"]) == ([5, 6, 7], "s", True)
     assert (sent["return_logprob"], sent["top_logprobs_num"]) == (True, 2)
     params = sent["sampling_params"]
-    fields = set(Sampling.__struct_fields__) - {"allowed_token_ids", "seed"}
-    assert fields | {"sampling_seed", "max_new_tokens"} <= set(params)
+    fields = set(Sampling.__struct_fields__) - {"allowed_token_ids", "seed", "min_tokens"}
+    assert fields | {"sampling_seed", "max_new_tokens", "min_new_tokens"} <= set(params)
     assert (params["temperature"], params["top_k"], params["repetition_penalty"]) == (0.0, -1, 1.0)
 
 

@@ -28,7 +28,7 @@ workload: {prompts: 3, path: prompts.jsonl}
 
 def run(folder: Path) -> int:
     options = RunOptions(results=folder / "out", track=False, quiet=True)
-    return run_matrix(folder / "m.yaml", options, lambda store: store.root)
+    return run_matrix(folder / "m.yaml", options, lambda store: store.root).code
 
 
 @pytest.fixture

@@ -236,6 +236,7 @@ def _body(
         raise Failed("allowed_token_ids are not expressible with SGLang")
     params: dict[str, Any] = {
         "max_new_tokens": max_tokens,
+        "min_new_tokens": sampling.min_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": sampling.top_k or UNLIMITED,
