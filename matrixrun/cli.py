@@ -53,7 +53,7 @@ TrackingUri = Annotated[
     str | None,
     typer.Option(
         "--tracking-uri",
-        help="MLflow tracking URI [default: MLFLOW_TRACKING_URI, or SQLite in this folder].",
+        help="MLflow tracking URI; by default MLFLOW_TRACKING_URI, or SQLite in this folder.",
     ),
 ]
 CostsFrom = Annotated[
@@ -82,7 +82,7 @@ def run(  # noqa: PLR0917 (typer passes by name)
     address: Annotated[
         str | None,
         typer.Option(
-            help="A Ray cluster to connect to (`auto`: this machine's); [default: a new local one]."
+            help="A Ray cluster to connect to (`auto`: this machine's); by default a new local one."
         ),
     ] = None,
     tracking_uri: TrackingUri = None,
@@ -228,7 +228,7 @@ def report(
     sweep: SweepRef,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The HTML file [default: report.html in the folder]."),
+        typer.Option(metavar="FILE", help="The HTML file; by default report.html in the folder."),
     ] = None,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write JUnit XML, for CI.")
@@ -255,7 +255,8 @@ def report(
 def accept_baseline(
     sweep: SweepRef,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write it [default: print it].")
+        Path | None,
+        typer.Option(metavar="FILE", help="Where to write it; by default it is printed."),
     ] = None,
     tracking_uri: TrackingUri = None,
     no_tracking: Annotated[
@@ -331,7 +332,9 @@ def build_model(
     name: Annotated[str, typer.Argument(help="A `builtin:` name.")],
     python: Annotated[
         Path | None,
-        typer.Option(help="An interpreter with torch [default: the vLLM CPU environment]."),
+        typer.Option(
+            help="An interpreter with torch; by default that of the vLLM CPU environment."
+        ),
     ] = None,
 ) -> None:
     """Build a small checkpoint into the cache, and print its folder."""

@@ -143,6 +143,11 @@ class Engine(Protocol):
         """The engine's own words when its log ends in a deliberate refusal; None for a crash."""
         ...
 
+    @property
+    def cpu_tokens_per_second(self) -> float:
+        """A rough guess at the tokens a second on CPU, one request in flight, small model."""
+        ...
+
     def start_seconds(self, config: ArmConfig) -> float:
         """A rough guess at the seconds from spawn to the first healthy answer."""
         ...

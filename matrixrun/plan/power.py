@@ -17,7 +17,7 @@ def power_notes(matrix: Matrix, cells: int) -> tuple[str, ...]:
     requests = matrix.workload.prompts
     visible = visible_fault_rate(requests, confidence)
     needed = required_requests(rate, confidence)
-    notes = [_sight(requests, visible, confidence), _steps(matrix, visible)]
+    notes = [_sight(requests, visible, confidence), _steps(matrix, visible), *_unpriced(matrix)]
     if requests < needed:
         notes.append(
             f"detect.request_fault_rate: {rate:.3g} needs {needed} requests a cell at "
@@ -55,6 +55,13 @@ def _steps(matrix: Matrix, visible: float) -> str:
         f"That is a fault in about 1 of {round(1 / per_step):,} verification steps, at some "
         f"{steps:.0f} steps a request."
     )
+
+
+def _unpriced(matrix: Matrix) -> tuple[str, ...]:
+    further = [probe for probe in matrix.probes if probe not in ("equality", "acceptance")]
+    if not further:
+        return ()
+    return (f"The times count what equality sends; {', '.join(further)} come on top of that.",)
 
 
 def _up(rate: float) -> float:

@@ -142,6 +142,15 @@ def test_a_drafter_of_whole_drafts_that_is_off_in_a_third_of_the_steps_is_a_faul
     assert "idle-drafter" in kinds(result_of(cell))
 
 
+def test_a_lookup_that_finds_nothing_is_not_off():
+    cell = drafted_by_a_model(lambda one: off_in_a_third(one.accepted), method="ngram-simple")
+    cell = replace(cell, on=changed(cell.on, range(len(cell.on)),
+                                    drafted=lambda one: off_in_a_third(one.drafted)))  # fmt: skip
+    result = result_of(cell)
+    assert result.metrics["acceptance/idle_share"] > 0.2
+    assert "idle-drafter" not in (*kinds(result), *kinds(result, Severity.NOTICE))
+
+
 def test_a_drafter_whose_drafts_vary_may_leave_some_out():
     def varying(one):
         return np.where(np.arange(one.drafted.size) % 3 == 0, 2, one.drafted)

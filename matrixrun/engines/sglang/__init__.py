@@ -22,6 +22,7 @@ class SGLang:
     health_path = "/health"
     default_recipe: Recipe = _command.DEFAULT_RECIPE
     tokenizing = None
+    cpu_tokens_per_second = 85.0  # assumed to be vLLM's: stand-in kernels, imports are most of it
     stops_at_token_ids = True
 
     def refuse(self, config: ArmConfig) -> str | None:

@@ -23,6 +23,8 @@ class VLLM:
     stops_at_token_ids = True
     default_recipe: Recipe = _command.CPU_RECIPE
     tokenizing = None
+    # Measured: 77 to 92 with a checkpoint of 2 M parameters on two idle cores.
+    cpu_tokens_per_second = 85.0
 
     def refuse(self, config: ArmConfig) -> str | None:
         """See Engine.refuse: settings that change the output by design."""

@@ -26,6 +26,8 @@ POSITION = "acceptance-by-position"
 IDLE = "idle-drafter"
 # Methods whose draft is a model of its own, continued token by token.
 DRAFT_MODELS = ("draft_model", "draft-simple", "STANDALONE")
+# Methods that look drafts up in the text so far, and mostly find none.
+LOOKUPS = ("ngram", "suffix", "lookup")
 # A later position that is taken less than this share as often as the first is broken. The public
 # heads keep two thirds and more from one position to the next.
 LEAST_KEPT = 0.25
@@ -101,7 +103,7 @@ def _idle(case: Case, steps: Steps, length: int, level: float) -> Testimony:
     if ratio is None:
         return Testimony()
     metrics = {"acceptance/idle_share": ratio.value}
-    if not ratio.low > MOST_IDLE or _at_the_end(case, length):
+    if not ratio.low > MOST_IDLE or _looks_up(case) or _at_the_end(case, length):
         return Testimony(metrics=metrics)
     text = (
         f"{ratio.value:.1%} of the tokens after the first came without a draft (at least "
@@ -111,6 +113,11 @@ def _idle(case: Case, steps: Steps, length: int, level: float) -> Testimony:
     numbers = {"share": ratio.value, "requests": int((idle > 0).sum())}
     finding = Finding(kind=IDLE, severity=_severity(case), text=text, numbers=numbers)
     return Testimony((finding,), metrics)
+
+
+def _looks_up(case: Case) -> bool:
+    speculation = case.cell.axes.get("speculation")
+    return isinstance(speculation, Speculation) and speculation.method.startswith(LOOKUPS)
 
 
 def _at_the_end(case: Case, length: int) -> bool:
