@@ -68,21 +68,21 @@ def submit(  # noqa: PLR0917 (typer passes by name)
     wait: Wait = False,
 ) -> None:
     """Run a matrix as a job of a Ray cluster."""
-    from matrixrun.fanout.jobs import Jobs, Submission
+    from matrixrun.fanout.jobs import Jobs, Submission, check
 
-    jobs = Jobs(address)
-    job = jobs.submit(
-        Submission(
-            file=str(file.absolute()),
-            results=results,
-            only=tuple(only or ()),
-            tracking_uri=tracking_uri,
-            track=not no_tracking,
-            deadline_minutes=deadline,
-            python=python,
-            with_code=with_code,
-        )
+    submission = Submission(
+        file=str(file.absolute()),
+        results=results,
+        only=tuple(only or ()),
+        tracking_uri=tracking_uri,
+        track=not no_tracking,
+        deadline_minutes=deadline,
+        python=python,
+        with_code=with_code,
     )
+    check(submission)  # before a cluster is asked: its mistakes are the user's to mend first
+    jobs = Jobs(address)
+    job = jobs.submit(submission)
     typer.echo(f"submitted: {job.id}")
     if wait:
         raise typer.Exit(jobs.verdict(jobs.follow(job, _say)))

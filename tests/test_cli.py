@@ -162,3 +162,18 @@ def test_a_full_disk_under_the_log_ends_as_incomplete_and_never_as_a_verdict(std
     if not stderr_full:
         assert "output cannot be written" in ended.stderr
         assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "results", "said"),
+    [
+        ("absent.yaml", "/results", "absent.yaml"),
+        ("matrices/one-minute.yaml", "relative", "name an absolute path"),
+    ],
+)
+def test_a_submission_is_checked_before_a_cluster_is_asked(file: str, results: str, said: str):
+    nobody = "http://127.0.0.1:9"
+    done = matrixrun("submit", file, "--results", results, "--address", nobody)
+    assert done.returncode == 4
+    assert said in done.stderr
+    assert "connect" not in done.stderr

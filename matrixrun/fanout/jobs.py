@@ -23,6 +23,7 @@ from matrixrun import plan as planning
 from matrixrun.evidence.errors import UserError
 from matrixrun.evidence.verdicts import EXIT_CODES
 from matrixrun.fanout.parcel import pack
+from matrixrun.matrix import Matrix
 
 SWEEP = "matrixrun.sweep"
 SUBMISSION = "matrixrun.submission"
@@ -108,9 +109,8 @@ class Jobs:
             UserError: the file is wrong, the results folder has no absolute path, or an attempt
                 is still running.
         """
-        _check(submission)
+        matrix = check(submission)
         file = Path(submission.file)
-        matrix, _ = planning.plan_file(file)
         attempt = self._next_attempt(submission)
         name = submission.sweep if attempt == 1 else f"{submission.sweep}.{attempt}"
         with tempfile.TemporaryDirectory(prefix="matrixrun-job-") as folder:
@@ -276,7 +276,12 @@ def _runtime_env(submission: Submission, folder: str) -> dict[str, Any]:
     return env
 
 
-def _check(submission: Submission) -> None:
+def check(submission: Submission) -> Matrix:
+    """Return the matrix that is to be submitted; needs no cluster.
+
+    Raises:
+        UserError: the file is wrong, or the results folder has no absolute path.
+    """
     if not PurePosixPath(submission.results).is_absolute():
         raise UserError(
             f"--results {submission.results}: a job's working folder goes away with it",
@@ -289,6 +294,8 @@ def _check(submission: Submission) -> None:
             remedy="leave them out, and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
             " on the head node",
         )
+    matrix, _ = planning.plan_file(Path(submission.file))
+    return matrix
 
 
 def _job(details: Any) -> Job:
