@@ -19,7 +19,7 @@ from matrixrun.record import Store
 from matrixrun.record.expectations import BASELINE_FORMAT, BASELINE_KEY
 from matrixrun.record.files import to_plain, write_bytes
 from matrixrun.record.naming import params
-from matrixrun.signoff.levels import CellLevels, SweepLevels, levels_of
+from matrixrun.signoff.levels import CellLevels, SweepLevels, levels_of, pending_words
 
 HEAD = """\
 # What sweep {sweep} showed, accepted as what is to be expected from now on.
@@ -38,12 +38,7 @@ def accept(store: Store) -> str:
         UserError: the sweep is not complete.
         StoreError: its evidence cannot be read.
     """
-    levels = levels_of(store)
-    if levels.pending or not levels.cells:
-        raise UserError(
-            f"sweep {store.info.id} is not complete: {len(levels.pending)} cells have no verdict",
-            remedy="run the same command again with the same --results to finish it",
-        )
+    levels = complete_levels(store)
     axes = {result.cell.id: params(result.cell) for result in levels.results}
     content = {
         BASELINE_KEY: BASELINE_FORMAT,
@@ -57,6 +52,27 @@ def accept(store: Store) -> str:
         content, sort_keys=False, default_flow_style=None, width=100, allow_unicode=True
     )
     return HEAD.format(sweep=store.info.id) + body
+
+
+def complete_levels(store: Store) -> SweepLevels:
+    """Return the figures of a sweep that later ones may be held to.
+
+    Raises:
+        UserError: a cell lacks its verdict, or the evidence for it.
+        StoreError: its evidence cannot be read.
+    """
+    levels = levels_of(store)
+    if levels.pending:
+        raise UserError(
+            f"sweep {store.info.id} is not complete: {pending_words(levels.pending)}",
+            remedy=levels.pending[0].remedy,
+        )
+    if not levels.cells:
+        raise UserError(
+            f"sweep {store.info.id} is not complete: it has no cells",
+            remedy="`matrixrun run FILE --results FOLDER` runs them",
+        )
+    return levels
 
 
 def write_baseline(out: Path, text: str) -> Path:

@@ -111,6 +111,43 @@ def test_a_sweep_that_was_cut_short_is_not_accepted(tmp_path: Path) -> None:
         accept(store)
 
 
+@pytest.mark.parametrize(
+    ("files", "what", "remedy"),
+    [
+        (["evidence.json"], "has a verdict, but its evidence is gone", "matrixrun run FILE"),
+        (["result.json"], "has no verdict", "matrixrun judge SWEEP"),
+        (["evidence.json", "result.json"], "has no verdict", "matrixrun run FILE"),
+    ],
+)
+def test_a_cell_that_lost_a_file_is_neither_signed_nor_accepted(
+    tmp_path: Path, files: list[str], what: str, remedy: str
+) -> None:
+    whole = make_store(tmp_path / "whole", [(SMALL, HEALTHY), (LARGE, HEALTHY)])
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY), (LARGE, HEALTHY)])
+    for name in files:
+        (store.cell_folder(SMALL.id) / name).unlink()
+
+    decision = decide(levels_of(store), levels_of(whole), Policy(), TODAY)
+
+    (reason,) = decision.reasons
+    assert f"{SMALL.id} {what}: `{remedy}" in reason
+    assert [change.what for change in decision.changes if change.new is None] == [(what,)]
+    with pytest.raises(UserError, match=what) as caught:
+        accept(store)
+    assert remedy in str(caught.value)
+    with pytest.raises(UserError, match=what):
+        sign_off(whole, SignoffOptions(against=str(store.root)), TODAY)
+
+
+def test_of_several_cells_without_a_verdict_the_first_is_named(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY), (LARGE, HEALTHY)])
+    for cell in (SMALL, LARGE):
+        (store.cell_folder(cell.id) / "evidence.json").unlink()
+
+    with pytest.raises(UserError, match=r"is gone \(and 1 more such cell\)"):
+        accept(store)
+
+
 # -- decisions -----------------------------------------------------------------------------------
 
 
