@@ -161,7 +161,8 @@ class _Weighing:
                     changed.setdefault((one.text, one.sha256), []).append(change.cell)
         for (text, digest), cells in changed.items():
             approval = next((a for a in self.policy.approve if digest.startswith(a.sha256)), None)
-            where = f"in {len(cells)} cells (first: {cells[0]})"
+            more = f" (and {len(cells) - 1} more)" if len(cells) > 1 else ""
+            where = f"in {cells[0]}{more}"
             if approval is None:
                 self.reasons.append(f"{text} {where}: it needs an `approve` entry with its sha256")
             else:

@@ -220,7 +220,7 @@ def test_a_changed_draft_needs_approval_by_its_hash(tmp_path: Path) -> None:
         tmp_path / "b", new, policy="approve: [{sha256: eeeeeeee, reason: retrained}]"
     )
 
-    assert "the draft's content changed (dddddddd -> eeeeeeee)" in bare.reasons[0]
+    assert f"the draft's content changed (dddddddd -> eeeeeeee) in {LARGE.id}:" in bare.reasons[0]
     assert approved.signed
     assert "retrained" in approved.accepted[0]
 
