@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from made_sweeps import (
     CRASHED,
     DRAFTED,
@@ -109,6 +111,44 @@ def test_a_sweep_that_was_cut_short_is_not_accepted(tmp_path: Path) -> None:
 
     with pytest.raises(UserError, match="not complete"):
         accept(store)
+
+
+@pytest.mark.parametrize("mark", [f"  {LARGE.id}:", "      speed/speedup:"])
+def test_a_baseline_that_was_cut_short_is_refused(tmp_path: Path, mark: str) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY), (LARGE, HEALTHY)])
+    text = accept(store)
+    path = write_baseline(tmp_path / "cut.yaml", text[: text.rindex(mark)])
+
+    for read in (read_baseline, read_expectations):
+        with pytest.raises(UserError, match=r"cut\.yaml was cut short or edited"):
+            read(path)
+
+
+def test_a_baseline_that_does_not_say_what_was_written_is_read(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
+
+    path = write_baseline(tmp_path / "old.yaml", unsealed(accept(store)))
+
+    assert "written" not in path.read_text()
+    assert read_baseline(path).cells == levels_of(store).cells
+
+
+@pytest.mark.parametrize("place", ["expect", "figures"])
+def test_a_reversed_interval_in_a_baseline_is_refused(tmp_path: Path, place: str) -> None:
+    name = "acceptance/mean_acceptance_length"
+    text = unsealed(accept(make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])))
+    content = yaml.safe_load(text)
+    values = content["cells"][SMALL.id][place][name]
+    values[-2:] = reversed(values[-2:])
+    path = write_baseline(tmp_path / "reversed.yaml", yaml.safe_dump(content))
+
+    with pytest.raises(UserError, match=rf"reversed\.yaml is damaged: {SMALL.id}: {name}"):
+        read_baseline(path)
+
+
+def unsealed(text: str) -> str:
+    """A baseline as it was written before it said what was written."""
+    return re.sub(r"^written: \{[^}]*\}\n", "", text, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize(
