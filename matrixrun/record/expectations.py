@@ -7,6 +7,7 @@ under each cell's `expect`.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from matrixrun.judge import Expectation
 from matrixrun.judge.witnesses.acceptance import LENGTH, POSITION, RATE, is_acceptance_metric
 from matrixrun.matrix import Matrix
 from matrixrun.plan import Plan
+from matrixrun.record.files import sha256
 
 FORM = (
     "write `CELL: {METRIC: [LOW, HIGH]}`, such as `acceptance/mean_acceptance_length: [2.1, 2.4]`"
@@ -29,13 +31,46 @@ FORM = (
 MOST_TOLD = 5
 BASELINE_KEY = "matrixrun"
 BASELINE_FORMAT = "baseline 1"
+SEAL = "written"
+
+
+def seal(cells: dict[str, Any]) -> dict[str, Any]:
+    """Return what a baseline file says of its own cells, so that one cut short is not taken whole:
+    how many they are, and the hash of their content (not of the way it is written)."""
+    text = json.dumps(cells, sort_keys=True)
+    return {"cells": len(cells), "sha256": sha256(text.encode())}
+
+
+def check_seal(file: Path, content: dict[str, Any]) -> None:
+    """Refuse a baseline file whose cells are not those that were written; one that does not say
+    what was written (an older one) is let through.
+
+    Raises:
+        UserError: it was cut, or edited.
+    """
+    if SEAL not in content:
+        return
+    cells, written = content.get("cells"), content[SEAL]
+    found = seal(cells if isinstance(cells, dict) else {})
+    if found == written:
+        return
+    count = written.get("cells") if isinstance(written, dict) else "?"
+    changed = f"it was written with {count} cells and holds {found['cells']}"
+    if found["cells"] == count:
+        changed = "its cells are not what was written"
+    raise UserError(
+        f"the baseline {file} was cut short or edited: {changed}",
+        remedy="restore it, or write it anew with `matrixrun baseline accept SWEEP --out FILE`; "
+        f"if it was edited on purpose, remove its line `{SEAL}`",
+    )
 
 
 def read_expectations(path: str | Path) -> tuple[Expectation, ...]:
     """Read `cell id -> metric -> [low, high]` from a YAML file or a baseline.
 
     Raises:
-        UserError: the file cannot be read, a metric has no such name, or an entry is no interval.
+        UserError: the file cannot be read, a metric has no such name, an entry is no interval, or
+            a baseline was cut short.
     """
     file = Path(path)
     try:
@@ -51,6 +86,7 @@ def read_expectations(path: str | Path) -> tuple[Expectation, ...]:
         raise UserError(f"expectations: {file} is not a mapping", remedy=FORM)
     cells = content
     if content.get(BASELINE_KEY) == BASELINE_FORMAT:
+        check_seal(file, content)
         found = _metrics(file, "cells", content.get("cells"))
         cells = {
             cell: _metrics(file, cell, entry).get("expect") or {} for cell, entry in found.items()

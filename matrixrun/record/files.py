@@ -24,6 +24,25 @@ T = TypeVar("T")
 FIGURES = frozenset({"metrics", "numbers", "counters_before", "counters_after", "facts", "notes"})
 WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
+# What helps against a damaged file, by its name: only what a command writes again may be removed.
+ELSEWHERE = "restore the file from a copy, or choose another --results"
+RUN_AGAIN = (
+    "restore the file from a copy, or run the matrix again with "
+    "`matrixrun run FILE --results FOLDER`: damaged cells are set aside in damaged/ and run again"
+)
+_REMAKE = (
+    "restore the file from a copy, or remove it and run the matrix again with "
+    "`matrixrun run FILE --results FOLDER`, which writes it anew"
+)
+DAMAGED = {
+    "evidence.json": RUN_AGAIN,
+    "result.json": "`matrixrun judge SWEEP` writes it anew from the evidence",
+    "plan.json": _REMAKE,
+    "judging.json": _REMAKE,
+    "mlflow.json": "restore the file from a copy, or remove it and use `matrixrun sync SWEEP`",
+    "localisation.json": "restore the file from a copy, or remove it: `--localize` writes it anew",
+}
+
 LONGEST_NAME = 160  # file systems take 255 bytes; suffixes and temporary names need room
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]")
 
@@ -159,5 +178,5 @@ def read_json(path: Path, type_: type[T]) -> T:
     except msgspec.MsgspecError as error:
         raise StoreError(
             f"{path} is damaged or was written by another version of matrixrun: {error}",
-            remedy="restore the file, or remove it and run the same command again",
+            remedy=DAMAGED.get(path.name, ELSEWHERE),
         ) from error

@@ -26,7 +26,16 @@ from matrixrun.evidence.errors import StoreError, UserError
 from matrixrun.evidence.launches import LaunchOutcome
 from matrixrun.evidence.requests import Observation, PassRecord, Score
 from matrixrun.evidence.verdicts import CellEvidence, CellResult
-from matrixrun.record.files import file_name, read_bytes, read_json, sha256, write_bytes, write_json
+from matrixrun.record.files import (
+    ELSEWHERE,
+    RUN_AGAIN,
+    file_name,
+    read_bytes,
+    read_json,
+    sha256,
+    write_bytes,
+    write_json,
+)
 from matrixrun.record.observations import (
     decode_observations,
     decode_scores,
@@ -146,7 +155,7 @@ class Store:
         evidence = read_json(path, CellEvidence) if path.exists() else None
         for record in evidence.all_records().values() if evidence is not None else ():
             file = self.root / record.path
-            _checked(file, read_bytes(file), record.sha256)
+            _checked(file, read_bytes(file), record.sha256, remedy=RUN_AGAIN)
 
     # -- what was asked for ------------------------------------------------------------------
 
@@ -159,7 +168,8 @@ class Store:
     def matrix_text(self) -> str:
         """The matrix file as it was when the sweep began."""
         path = self.root / "matrix.yaml"
-        return _checked(path, read_bytes(path), self.info.matrix_sha256).decode()
+        data = read_bytes(path)
+        return _checked(path, data, self.info.matrix_sha256, remedy=ELSEWHERE).decode()
 
     def write_plan(self, plan: Any) -> None:
         """Keep the plan (any msgspec value)."""
@@ -211,7 +221,7 @@ class Store:
         path = self._workload_path(target)
         stored = read_json(path, Workload)
         if workload_of(stored.prompts) != stored:
-            raise StoreError(f"{path} was changed after it was written", remedy=_AGAIN)
+            raise StoreError(f"{path} was changed after it was written", remedy=ELSEWHERE)
         return stored
 
     def _workload_path(self, target: str) -> Path:
@@ -292,11 +302,11 @@ class Store:
 
     def _read_pass(self, record: PassRecord, decode: Callable[[bytes], list[T]]) -> list[T]:
         path = self.root / record.path
-        data = _checked(path, read_bytes(path), record.sha256)
+        data = _checked(path, read_bytes(path), record.sha256, remedy=RUN_AGAIN)
         try:
             return decode(data)
         except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"{path} cannot be read: {error}", remedy=_AGAIN) from error
+            raise StoreError(f"{path} cannot be read: {error}", remedy=RUN_AGAIN) from error
 
     # -- cells -------------------------------------------------------------------------------
 
@@ -373,17 +383,11 @@ class _PlannedCells(msgspec.Struct, frozen=True):
     cells: tuple[Cell, ...] = ()
 
 
-_AGAIN = (
-    "restore the file from a copy; or remove the folders of the cells that use it "
-    "and run the same command again"
-)
-
-
-def _checked(path: Path, data: bytes, expected: str) -> bytes:
+def _checked(path: Path, data: bytes, expected: str, remedy: str) -> bytes:
     found = sha256(data)
     if found != expected:
         raise StoreError(
             f"{path} is damaged or was changed: its sha256 is {found[:16]}, not {expected[:16]}",
-            remedy=_AGAIN,
+            remedy=remedy,
         )
     return data

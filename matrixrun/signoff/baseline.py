@@ -16,10 +16,10 @@ from matrixrun.evidence.errors import MatrixError, UserError
 from matrixrun.evidence.verdicts import Verdict
 from matrixrun.matrix.yaml12 import parse
 from matrixrun.record import Store
-from matrixrun.record.expectations import BASELINE_FORMAT, BASELINE_KEY
+from matrixrun.record.expectations import BASELINE_FORMAT, BASELINE_KEY, SEAL, check_seal, seal
 from matrixrun.record.files import to_plain, write_bytes
 from matrixrun.record.naming import params
-from matrixrun.signoff.levels import CellLevels, SweepLevels, levels_of
+from matrixrun.signoff.levels import CellLevels, SweepLevels, levels_of, pending_words
 
 HEAD = """\
 # What sweep {sweep} showed, accepted as what is to be expected from now on.
@@ -38,25 +38,42 @@ def accept(store: Store) -> str:
         UserError: the sweep is not complete.
         StoreError: its evidence cannot be read.
     """
-    levels = levels_of(store)
-    if levels.pending or not levels.cells:
-        raise UserError(
-            f"sweep {store.info.id} is not complete: {len(levels.pending)} cells have no verdict",
-            remedy="run the same command again with the same --results to finish it",
-        )
+    levels = complete_levels(store)
     axes = {result.cell.id: params(result.cell) for result in levels.results}
+    cells = {
+        name: {"axes": axes[name], **_entry(levels.cells[name])} for name in sorted(levels.cells)
+    }
     content = {
         BASELINE_KEY: BASELINE_FORMAT,
         "provenance": _provenance(store, levels),
-        "cells": {
-            name: {"axes": axes[name], **_entry(levels.cells[name])}
-            for name in sorted(levels.cells)
-        },
+        SEAL: seal(cells),
+        "cells": cells,
     }
     body: str = yaml.safe_dump(
         content, sort_keys=False, default_flow_style=None, width=100, allow_unicode=True
     )
     return HEAD.format(sweep=store.info.id) + body
+
+
+def complete_levels(store: Store) -> SweepLevels:
+    """Return the figures of a sweep that later ones may be held to.
+
+    Raises:
+        UserError: a cell lacks its verdict, or the evidence for it.
+        StoreError: its evidence cannot be read.
+    """
+    levels = levels_of(store)
+    if levels.pending:
+        raise UserError(
+            f"sweep {store.info.id} is not complete: {pending_words(levels.pending)}",
+            remedy=levels.pending[0].remedy,
+        )
+    if not levels.cells:
+        raise UserError(
+            f"sweep {store.info.id} is not complete: it has no cells",
+            remedy="`matrixrun run FILE --results FOLDER` runs them",
+        )
+    return levels
 
 
 def write_baseline(out: Path, text: str) -> Path:
@@ -69,7 +86,7 @@ def read_baseline(path: Path) -> SweepLevels:
     """Read a baseline file.
 
     Raises:
-        UserError: it cannot be read, or is not what `baseline accept` writes.
+        UserError: it cannot be read, or is not (all of) what `baseline accept` writes.
     """
     try:
         content = parse(path.read_text(encoding="utf-8"), str(path)).data
@@ -77,12 +94,36 @@ def read_baseline(path: Path) -> SweepLevels:
         raise UserError(f"cannot read the baseline {path}: {error}", remedy=_REMEDY) from error
     if not isinstance(content, dict) or content.get(BASELINE_KEY) != BASELINE_FORMAT:
         raise MatrixError(str(path), 1, BASELINE_KEY, "is not a baseline file", remedy=_REMEDY)
+    check_seal(path, content)
     try:
         cells = msgspec.convert(content.get("cells"), dict[str, CellLevels])
         name = str(content["provenance"]["sweep"])
     except (msgspec.ValidationError, KeyError, TypeError) as error:
-        raise UserError(f"the baseline {path} is damaged: {error}", remedy=_REMEDY) from error
+        raise _damaged(path, error) from error
+    for cell, levels in cells.items():
+        entry = content["cells"][cell]
+        _check_intervals(path, cell, levels.figures, entry.get("expect") or {})
     return SweepLevels(name=name, cells=cells)
+
+
+def _check_intervals(
+    path: Path, cell: str, figures: dict[str, tuple[float, ...]], expect: dict[str, Any]
+) -> None:
+    """Refuse figures that are neither [value] nor [value, low, high], and reversed intervals."""
+    for name, values in figures.items():
+        if len(values) not in {1, 3} or (len(values) == 3 and values[1] > values[2]):
+            raise _damaged(path, f"{cell}: {name}: {list(values)} is not [value, low, high]")
+    for name, interval in expect.items():
+        try:
+            low, high = msgspec.convert(interval, tuple[float, float])
+        except msgspec.ValidationError as error:
+            raise _damaged(path, f"{cell}: {name}: {error}") from error
+        if low > high:
+            raise _damaged(path, f"{cell}: {name}: {interval} is not [low, high]")
+
+
+def _damaged(path: Path, why: object) -> UserError:
+    return UserError(f"the baseline {path} is damaged: {why}", remedy=_REMEDY)
 
 
 _REMEDY = "name a file that `matrixrun baseline accept SWEEP --out FILE` wrote, or a sweep"

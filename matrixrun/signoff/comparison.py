@@ -93,11 +93,13 @@ def compare(
         for name, cell in new.cells.items()
         if not any(name.startswith(f"{engine}.") for engine in renamed or {})
     }
+    gone = {one.cell: one.what for one in new.pending}
     changes = []
     for name in [*olds, *(name for name in news if name not in olds)]:
         before, after = olds.get(name), news.get(name)
         answers = _answers_changed(off.get(name), new.off.get(name))
-        changes.append(_change(name, before, after, answers))
+        absent = gone.get(name, "in the baseline, but not in this sweep")
+        changes.append(_change(name, before, after, answers, absent))
     return tuple(sorted(changes, key=_weight))
 
 
@@ -118,14 +120,18 @@ def _renamed(
 
 
 def _change(
-    name: str, old: CellLevels | None, new: CellLevels | None, answers: tuple[int, int] | None
+    name: str,
+    old: CellLevels | None,
+    new: CellLevels | None,
+    answers: tuple[int, int] | None,
+    absent: str,
 ) -> Change:
     if old is None and new is not None:
         text = f"not in the baseline: {new.reason}" if new.reason else "not in the baseline"
         added = Difference(Aspect.NEW, Direction.CHANGED, text)
         return Change(cell=name, direction=Direction.CHANGED, new=new.verdict, differences=(added,))
     if new is None and old is not None:
-        gone = Difference(Aspect.GONE, Direction.WORSE, "in the baseline, but not in this sweep")
+        gone = Difference(Aspect.GONE, Direction.WORSE, absent)
         return Change(cell=name, direction=Direction.WORSE, old=old.verdict, differences=(gone,))
     assert old is not None
     assert new is not None

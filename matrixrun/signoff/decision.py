@@ -10,7 +10,7 @@ import msgspec
 from matrixrun.evidence.verdicts import CellResult, Severity, Verdict
 from matrixrun.signoff.causes import localised
 from matrixrun.signoff.comparison import Aspect, Change, compare
-from matrixrun.signoff.levels import SweepLevels
+from matrixrun.signoff.levels import SweepLevels, pending_words
 from matrixrun.signoff.policy import KnownFault, Policy, reached
 
 
@@ -81,7 +81,8 @@ class _Weighing:
     def weigh(self) -> None:
         """Fill in reasons, accepted and notes."""
         if self.new.pending:
-            self.reasons.append(f"{len(self.new.pending)} cells have no verdict yet")
+            remedy = self.new.pending[0].remedy
+            self.reasons.append(f"{pending_words(self.new.pending)}: {remedy}")
         if not self.judged:
             self.reasons.append("the sweep has no cell to decide on")
         self._engines()
@@ -160,7 +161,8 @@ class _Weighing:
                     changed.setdefault((one.text, one.sha256), []).append(change.cell)
         for (text, digest), cells in changed.items():
             approval = next((a for a in self.policy.approve if digest.startswith(a.sha256)), None)
-            where = f"in {len(cells)} cells (first: {cells[0]})"
+            more = f" (and {len(cells) - 1} more)" if len(cells) > 1 else ""
+            where = f"in {cells[0]}{more}"
             if approval is None:
                 self.reasons.append(f"{text} {where}: it needs an `approve` entry with its sha256")
             else:
@@ -178,6 +180,8 @@ class _Weighing:
 
 def _objections(change: Change, policy: Policy, new: SweepLevels) -> list[str]:
     """Return what the policy holds against one cell, but for its checkpoints."""
+    if any(one.cell == change.cell for one in new.pending):
+        return []  # told already, with its remedy
     if change.new is None:
         return list(change.what) if policy.missing_cells == "block" else []
     cell = new.cells[change.cell]

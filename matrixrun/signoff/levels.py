@@ -53,13 +53,22 @@ class CellLevels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return None if found is None else Estimate(*found)
 
 
+class Pending(msgspec.Struct, frozen=True):
+    """A cell that nothing can be said of: what it lacks, and what gives it that."""
+
+    cell: str
+    what: str
+    remedy: str
+
+
 class SweepLevels(msgspec.Struct, frozen=True, kw_only=True):
-    """A sweep in figures: `cells` by id; `pending` are cells without a verdict. `results` and `off`
-    (the off arm's tokens by cell and request) are there for sweeps, not for baseline files."""
+    """A sweep in figures: `cells` by id; `pending` are cells without a verdict, or without the
+    evidence for theirs. `results` and `off` (the off arm's tokens by cell and request) are there
+    for sweeps, not for baseline files."""
 
     name: str
     cells: dict[str, CellLevels]
-    pending: tuple[str, ...] = ()
+    pending: tuple[Pending, ...] = ()
     results: tuple[CellResult, ...] = ()
     off: Mapping[str, Mapping[str, bytes]] = {}
 
@@ -73,22 +82,24 @@ def levels_of(store: Store) -> SweepLevels:
     settings, reader = settings_of(store), Reader(store)
     plan = store.plan(PlanView) if (store.root / "plan.json").exists() else PlanView()
     wanted = {cell.fingerprint for cell in plan.cells}
-    results = [r for r in store.results() if not wanted or r.cell.fingerprint in wanted]
+    judged = [r for r in store.results() if not wanted or r.cell.fingerprint in wanted]
     evidences = {evidence.cell.id: evidence for evidence in store.evidences()}
+    # What a verdict says cannot be compared, nor checked, once its evidence is gone.
+    results = [result for result in judged if result.cell.id in evidences]
     cells: dict[str, CellLevels] = {}
     off: dict[str, dict[str, bytes]] = {}
     for result in results:
         name = result.cell.id
-        evidence = evidences.get(name)
+        evidence = evidences[name]
         observed = None
-        if evidence is not None and {"on", "off"} <= set(evidence.records):
+        if {"on", "off"} <= set(evidence.records):
             observed = reader.cell(evidence)
             off[name] = _tokens(observed.off)
         cells[name] = cell_levels(result, evidence, observed, settings, len(results))
     return SweepLevels(
         name=store.info.id,
         cells=cells,
-        pending=_pending(plan.cells, results),
+        pending=_pending(plan.cells, judged, evidences),
         results=tuple(results),
         off=off,
     )
@@ -172,6 +183,27 @@ def _digest(tokens: Mapping[str, bytes]) -> str:
     return digest.hexdigest()
 
 
-def _pending(cells: Sequence[Cell], results: Sequence[CellResult]) -> tuple[str, ...]:
-    done = {result.cell.id for result in results}
-    return tuple(cell.id for cell in cells if cell.id not in done)
+def pending_words(pending: Sequence[Pending]) -> str:
+    """Return a sentence on cells that nothing can be said of: the first one, and how many more."""
+    first, more = pending[0], len(pending) - 1
+    others = f" (and {more} more such {'cell' if more == 1 else 'cells'})" if more else ""
+    return f"{first.cell} {first.what}{others}"
+
+
+def _pending(
+    cells: Sequence[Cell], judged: Sequence[CellResult], evidences: Mapping[str, CellEvidence]
+) -> tuple[Pending, ...]:
+    verdicts = {result.cell.id for result in judged}
+    names = dict.fromkeys([*(cell.id for cell in cells), *sorted(verdicts)])
+    return tuple(
+        _lacking(name, name in verdicts, name in evidences)
+        for name in names
+        if name not in verdicts or name not in evidences
+    )
+
+
+def _lacking(cell: str, has_verdict: bool, has_evidence: bool) -> Pending:
+    if has_evidence:
+        return Pending(cell, "has no verdict", "`matrixrun judge SWEEP` judges it by its evidence")
+    what = "has a verdict, but its evidence is gone" if has_verdict else "has no verdict"
+    return Pending(cell, what, "`matrixrun run FILE --results FOLDER` runs it again")

@@ -177,7 +177,11 @@ def _details(
     reader, settings = Reader(store), settings_of(store)
     for result in results:
         evidence = evidences.get(result.cell.id)
-        if evidence is None or "on" not in evidence.records or "off" not in evidence.records:
+        if evidence is None:
+            lost = "its evidence is gone; `matrixrun run FILE --results FOLDER` runs it again"
+            yield msgspec.structs.replace(bare_detail(result, None, lost), damaged=True)
+            continue
+        if "on" not in evidence.records or "off" not in evidence.records:
             yield bare_detail(result, evidence, "no answers of both arms: see how they ended")
             continue
         try:

@@ -25,7 +25,7 @@ def write_report(
 ) -> Path:
     """Write a sweep's report and return its path: `report.html` in the results folder, or `out`.
 
-    `say` is told of each cell whose observations are damaged: the report has no evidence for it.
+    `say` is told of each cell whose evidence is damaged or gone: the report has no evidence for it.
 
     Raises:
         StoreError: the results cannot be read, or the file cannot be written.

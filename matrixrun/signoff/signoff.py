@@ -10,7 +10,7 @@ import msgspec
 from matrixrun.evidence.errors import UserError
 from matrixrun.record import Store, find_sweep
 from matrixrun.record.files import write_bytes, write_json
-from matrixrun.signoff.baseline import read_baseline
+from matrixrun.signoff.baseline import complete_levels, read_baseline
 from matrixrun.signoff.decision import Decision, decide
 from matrixrun.signoff.levels import SweepLevels, levels_of
 from matrixrun.signoff.policy import Policy, read_policy
@@ -55,7 +55,7 @@ def read_reference(reference: str, results_root: Path) -> SweepLevels:
     """Return what is compared with: a baseline file, or the figures of another sweep.
 
     Raises:
-        UserError: it is neither.
+        UserError: it is neither, or a sweep that is not complete.
     """
     path = Path(reference)
     if path.is_file():
@@ -65,7 +65,7 @@ def read_reference(reference: str, results_root: Path) -> SweepLevels:
             f"there is no baseline file {path}",
             remedy="write one with `matrixrun baseline accept SWEEP --out FILE`",
         )
-    return levels_of(Store.open(find_sweep(reference, results_root)))
+    return complete_levels(Store.open(find_sweep(reference, results_root)))
 
 
 def _upgrade(text: str) -> tuple[str, str]:

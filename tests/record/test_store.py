@@ -204,6 +204,41 @@ def test_half_a_json_file_is_noticed(store: Store) -> None:
         store.evidences()
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("sweep.json", "choose another --results"),
+        ("evidence.json", "matrixrun run FILE --results FOLDER`: damaged cells are set aside"),
+        ("result.json", "`matrixrun judge SWEEP`"),
+    ],
+)
+def test_the_remedy_keeps_what_a_sweep_cannot_do_without(
+    store: Store, name: str, remedy: str
+) -> None:
+    cell = run_cell(store, make_cell()).cell
+    store.write_result(make_result(cell))
+    (path,) = store.root.rglob(name)
+    path.write_bytes(path.read_bytes()[:50])
+
+    with pytest.raises(StoreError) as caught:
+        (Store.open(store.root).evidences(), store.results())
+
+    assert remedy in str(caught.value)
+    assert "remove" not in str(caught.value)
+
+
+def test_a_damaged_pass_is_set_aside_by_its_remedy(store: Store) -> None:
+    evidence = run_cell(store, make_cell())
+    (store.root / evidence.records["on"].path).write_bytes(b"cut")
+
+    with pytest.raises(StoreError, match="set aside in damaged/") as caught:
+        store.read_observations(evidence.records["on"])
+
+    assert "remove" not in str(caught.value)
+    (trouble,) = store.set_damaged_aside()
+    assert "is damaged" in trouble
+
+
 def test_another_matrix_is_not_taken_for_this_one(store: Store) -> None:
     with pytest.raises(StoreError, match="not the one"):
         store.write_matrix("name: other\n")

@@ -172,6 +172,18 @@ def test_a_damaged_pass_costs_its_cell_the_evidence_and_the_report_nothing(tmp_p
     assert by_id[arms[1][0].id].divergences
 
 
+def test_a_verdict_whose_evidence_is_gone_is_told(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "sweep", [(make_cell(), HEALTHY)])
+    (store.cell_folder(make_cell().id) / "evidence.json").unlink()
+
+    said: list[str] = []
+    write_report(store, say=said.append)
+
+    (line,) = said
+    assert line.startswith(f"no evidence for {make_cell().id}: its evidence is gone")
+    assert "`matrixrun run FILE --results FOLDER`" in line
+
+
 def test_expected_verdicts_and_refusals_are_told_apart(tmp_path: Path) -> None:
     arms = [(make_cell(speculation=DRAFTED), REFUSED), (make_cell(), HEALTHY)]
     page = build_page(Made(tmp_path / "sweep", arms).write())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from made_sweeps import (
     CRASHED,
     DRAFTED,
@@ -111,6 +113,81 @@ def test_a_sweep_that_was_cut_short_is_not_accepted(tmp_path: Path) -> None:
         accept(store)
 
 
+@pytest.mark.parametrize("mark", [f"  {LARGE.id}:", "      speed/speedup:"])
+def test_a_baseline_that_was_cut_short_is_refused(tmp_path: Path, mark: str) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY), (LARGE, HEALTHY)])
+    text = accept(store)
+    path = write_baseline(tmp_path / "cut.yaml", text[: text.rindex(mark)])
+
+    for read in (read_baseline, read_expectations):
+        with pytest.raises(UserError, match=r"cut\.yaml was cut short or edited"):
+            read(path)
+
+
+def test_a_baseline_that_does_not_say_what_was_written_is_read(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
+
+    path = write_baseline(tmp_path / "old.yaml", unsealed(accept(store)))
+
+    assert "written" not in path.read_text()
+    assert read_baseline(path).cells == levels_of(store).cells
+
+
+@pytest.mark.parametrize("place", ["expect", "figures"])
+def test_a_reversed_interval_in_a_baseline_is_refused(tmp_path: Path, place: str) -> None:
+    name = "acceptance/mean_acceptance_length"
+    text = unsealed(accept(make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])))
+    content = yaml.safe_load(text)
+    values = content["cells"][SMALL.id][place][name]
+    values[-2:] = reversed(values[-2:])
+    path = write_baseline(tmp_path / "reversed.yaml", yaml.safe_dump(content))
+
+    with pytest.raises(UserError, match=rf"reversed\.yaml is damaged: {SMALL.id}: {name}"):
+        read_baseline(path)
+
+
+def unsealed(text: str) -> str:
+    """A baseline as it was written before it said what was written."""
+    return re.sub(r"^written: \{[^}]*\}\n", "", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("files", "what", "remedy"),
+    [
+        (["evidence.json"], "has a verdict, but its evidence is gone", "matrixrun run FILE"),
+        (["result.json"], "has no verdict", "matrixrun judge SWEEP"),
+        (["evidence.json", "result.json"], "has no verdict", "matrixrun run FILE"),
+    ],
+)
+def test_a_cell_that_lost_a_file_is_neither_signed_nor_accepted(
+    tmp_path: Path, files: list[str], what: str, remedy: str
+) -> None:
+    whole = make_store(tmp_path / "whole", [(SMALL, HEALTHY), (LARGE, HEALTHY)])
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY), (LARGE, HEALTHY)])
+    for name in files:
+        (store.cell_folder(SMALL.id) / name).unlink()
+
+    decision = decide(levels_of(store), levels_of(whole), Policy(), TODAY)
+
+    (reason,) = decision.reasons
+    assert f"{SMALL.id} {what}: `{remedy}" in reason
+    assert [change.what for change in decision.changes if change.new is None] == [(what,)]
+    with pytest.raises(UserError, match=what) as caught:
+        accept(store)
+    assert remedy in str(caught.value)
+    with pytest.raises(UserError, match=what):
+        sign_off(whole, SignoffOptions(against=str(store.root)), TODAY)
+
+
+def test_of_several_cells_without_a_verdict_the_first_is_named(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY), (LARGE, HEALTHY)])
+    for cell in (SMALL, LARGE):
+        (store.cell_folder(cell.id) / "evidence.json").unlink()
+
+    with pytest.raises(UserError, match=r"is gone \(and 1 more such cell\)"):
+        accept(store)
+
+
 # -- decisions -----------------------------------------------------------------------------------
 
 
@@ -183,7 +260,7 @@ def test_a_changed_draft_needs_approval_by_its_hash(tmp_path: Path) -> None:
         tmp_path / "b", new, policy="approve: [{sha256: eeeeeeee, reason: retrained}]"
     )
 
-    assert "the draft's content changed (dddddddd -> eeeeeeee)" in bare.reasons[0]
+    assert f"the draft's content changed (dddddddd -> eeeeeeee) in {LARGE.id}:" in bare.reasons[0]
     assert approved.signed
     assert "retrained" in approved.accepted[0]
 
