@@ -17,6 +17,8 @@ PROBES = (
     *("acceptance", "conversation", "equality", "pressure"),
     *("processors", "rollback", "sampling"),
 )
+BASE_PROBE = "equality"
+"""Every verdict rests on it, and probes that send nothing themselves read what it sends."""
 
 
 def check(matrix: Matrix, *, file: str) -> None:
@@ -275,6 +277,10 @@ def _probe_problems(matrix: Matrix) -> Iterable[Problem]:
     for i, name in enumerate(matrix.probes):
         if name not in PROBES:
             yield Problem(("probes", i), f"unknown probe `{name}`", did_you_mean(name, PROBES))
+    known = matrix.probes and set(matrix.probes) <= set(PROBES)
+    if known and BASE_PROBE not in matrix.probes:
+        message = f"`{BASE_PROBE}` is missing, on which every verdict rests"
+        yield Problem(("probes",), message, f"add `{BASE_PROBE}` to the list")
 
 
 def _workload_problems(matrix: Matrix) -> Iterable[Problem]:

@@ -230,6 +230,13 @@ ADDITIONS: dict[str, tuple[str, int, str, str, str]] = {
     "literal": ("control: within-lauch", 26, "control", "within-lauch", "`within-launch`"),
     "unknown probe": ("probes: [equalty]", 26, "probes[0]", "`equalty`", "`equality`"),
     "no probe": ("probes: []", 26, "probes", "empty", "equality"),
+    "probe beside nothing": (
+        "probes: [rollback]",
+        26,
+        "probes",
+        "`equality` is missing",
+        "add `equality`",
+    ),
     "prompt range": (
         "workload: {prompt_tokens: [9, 3]}",
         26,
