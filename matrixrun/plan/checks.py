@@ -12,7 +12,7 @@ from matrixrun.matrix.problems import Key, Problem, raise_problems
 from matrixrun.matrix.schema import CheckpointSpec, ModelSpec
 from matrixrun.plan.build import build
 from matrixrun.plan.types import Plan
-from matrixrun.workloads import check_file
+from matrixrun.workloads import check_categories, check_file
 
 
 def plan_file(file: Path) -> tuple[Matrix, Plan]:
@@ -42,6 +42,7 @@ def check(matrix: Matrix, expansion: Expansion, *, file: str) -> None:
         *(p for name, model in matrix.models.items() if name in used for p in _model(name, model)),
         *(p for name in matrix.engines if name in used for p in _attached(matrix, expansion, name)),
         *_expectations(matrix),
+        *_categories(matrix),
         *_prompts(matrix),
     ]
     raise_problems(file, matrix.source.positions, problems)
@@ -103,6 +104,17 @@ def _expectations(matrix: Matrix) -> Iterator[Problem]:
             f"there is no file {named}",
             "correct the path, or write the file with `matrixrun baseline accept SWEEP --out FILE`",
         )
+
+
+def _categories(matrix: Matrix) -> Iterator[Problem]:
+    if matrix.workload.path is not None:
+        return
+    for i, name in enumerate(matrix.workload.categories):
+        try:
+            check_categories([name])
+        except UserError as error:
+            message = error.message.removeprefix("workload.categories: ")
+            yield Problem(("workload", "categories", i), message, error.remedy)
 
 
 def _prompts(matrix: Matrix) -> Iterator[Problem]:

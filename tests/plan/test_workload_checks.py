@@ -1,4 +1,4 @@
-"""The user's own prompts are looked at before anything starts."""
+"""Prompts and workloads are looked at before anything starts."""
 
 from __future__ import annotations
 
@@ -49,3 +49,12 @@ def test_a_mistake_in_the_prompts_is_told_by_the_plan(
 def test_lines_beyond_the_prompts_asked_for_are_not_looked_at(tmp_path: Path) -> None:
     lines = b'{"prompt": "a"}\n{"token_ids": [1]}\n{'
     assert plan_file(written(tmp_path, lines))[1].pairs
+
+
+def test_a_workload_that_does_not_exist_is_told_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(MATRIX.replace("path: mine.jsonl", "categories: [natural, chatt]"))
+    with pytest.raises(MatrixError, match="there is no workload 'chatt'") as caught:
+        plan_file(file)
+    assert (caught.value.line, caught.value.key) == (7, "workload.categories[1]")
+    assert caught.value.remedy == "did you mean 'chat'?"
