@@ -224,6 +224,13 @@ CHANGES: dict[str, tuple[str, str, int, str, str, str]] = {
 ADDITIONS: dict[str, tuple[str, int, str, str, str]] = {
     "axis at top level": ("batch_size: 1", 26, "batch_size", "unknown key", "under `grid:`"),
     "float for seed": ("seed: 1.5", 26, "seed", "1.5", "whole number"),
+    "no accelerator": (
+        'resources: {accelerator: ""}',
+        26,
+        "resources.accelerator",
+        "empty text",
+        "remove the key",
+    ),
     "sexagesimal": ("seed: 1:30", 26, "seed", "'1:30'", "whole number"),
     "bounds": ("detect: {confidence: 1.0}", 26, "detect.confidence", "less than 1", "less than 1"),
     "not a number": ("timeouts: {ready: .nan}", 26, "timeouts.ready", "finite", "finite"),
