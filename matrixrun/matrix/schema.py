@@ -213,7 +213,7 @@ class Matrix(Section):
     coverage: Coverage = Coverage()
     timeouts: Timeouts = Timeouts()
     resources: Resources = Resources()
-    seed: Whole = 0
+    seed: Annotated[Whole, Field(ge=0, le=2**32 - 1)] = 0
     store_text: Switch = True
 
     _source: Source = PrivateAttr(default_factory=Source)

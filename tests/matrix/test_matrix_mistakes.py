@@ -224,6 +224,8 @@ CHANGES: dict[str, tuple[str, str, int, str, str, str]] = {
 ADDITIONS: dict[str, tuple[str, int, str, str, str]] = {
     "axis at top level": ("batch_size: 1", 26, "batch_size", "unknown key", "under `grid:`"),
     "float for seed": ("seed: 1.5", 26, "seed", "1.5", "whole number"),
+    "negative seed": ("seed: -1", 26, "seed", "at least 0", "at least 0"),
+    "large seed": ("seed: 4294967296", 26, "seed", "at most 4294967295", "at most 4294967295"),
     "no accelerator": (
         'resources: {accelerator: ""}',
         26,
