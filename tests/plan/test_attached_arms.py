@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from plan_matrices import DRAFT, GRID, NGRAM, matrix, plan
 
+from matrixrun.engines import get as get_engine
 from matrixrun.evidence.errors import MatrixError
 from matrixrun.evidence.launches import Role
 from matrixrun.matrix import Matrix, expand
@@ -50,6 +52,18 @@ def test_what_it_was_started_with_is_declared_and_refused_by_nobody() -> None:
     made = plan(engines=engines, grid={**grid, "data_parallel_size": 2}, models=models)
     assert not made.refused
     assert made.pairs
+
+
+@pytest.mark.parametrize("kind", ["llamacpp", "sglang", "vllm"])
+@pytest.mark.parametrize("resources", [{}, {"accelerator": "H100"}])
+def test_what_would_be_installed_is_no_reason_where_nothing_is(
+    kind: str, resources: dict[str, str]
+) -> None:
+    engines = {"staging": {"kind": kind, "attach": PAIR}}
+    made = plan(engines=engines, grid=ALONE, resources=resources)
+    assert not made.refused
+    config = made.launches[0].config
+    assert get_engine(kind).refuse(msgspec.structs.replace(config, accelerator="H100")) is None
 
 
 def test_what_is_lossy_by_design_is_refused_there_too() -> None:
