@@ -122,6 +122,13 @@ def test_an_axis_of_launches_has_one_value_there(axis: str, values: list[Any]) -
         ({"attach": {**PAIR, "second_off": "http://a:8000/"}}, None, "one of the pair's own"),
         ({}, "between-launches", "needs a second server without speculation"),
         ({"attach": {**PAIR, "second_off": "http://c"}}, "within-launch", "has no effect beside"),
+        ({"attach": {**PAIR, "headers_env": {"X Y": "A"}}}, None, "'X Y' cannot be the name"),
+        ({"attach": {**PAIR, "headers_env": {"": "A"}}}, None, "'' cannot be the name"),
+        (
+            {"attach": {**PAIR, "key_env": "KEY", "headers_env": {"authorization": "A"}}},
+            None,
+            "headers_env.authorization: is sent already",
+        ),
     ],
 )
 def test_what_contradicts_attaching_is_told(
@@ -158,6 +165,13 @@ def test_an_address_or_a_name_that_is_none_is_told_without_repeating_it(
     with pytest.raises(MatrixError, match=words) as caught:
         load(file)
     assert "hunter22" not in str(caught.value)
+
+
+def test_a_header_of_ones_own_is_fine_with_a_key_and_authorization_without() -> None:
+    for attach in ({"key_env": "KEY", "headers_env": {"X-Tenant": "A"}},
+                   {"headers_env": {"Authorization": "A"}}):  # fmt: skip
+        made = attached(engines={"staging": {"kind": "vllm", "attach": {**PAIR, **attach}}})
+        assert expand(made, file="m.yaml").cells
 
 
 def plan_of(made: Matrix) -> Any:
