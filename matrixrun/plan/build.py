@@ -45,6 +45,7 @@ def build(matrix: Matrix, expansion: Expansion) -> Plan:
             *power_notes(matrix, len(shared.pairs)),
             *_capacity_notes(ordered),
             *_attach_notes(matrix, ordered),
+            *_strength_notes(matrix, expansion),
             *(
                 f"{rule} matches nothing in the grid, so it excludes nothing."
                 for rule in expansion.idle
@@ -93,6 +94,16 @@ def _launches(
         )
         for name, server in servers.items()
     }
+
+
+def _strength_notes(matrix: Matrix, expansion: Expansion) -> tuple[str, ...]:
+    held, strength = expansion.interactions, matrix.strategy.strength
+    if held is None or strength <= len(held.axes):
+        return ()
+    return (
+        f"strategy.strength {strength} is more than the axes that vary ({len(held.axes)}): every "
+        "allowed cell is run, and the strength is that of the full grid.",
+    )
 
 
 def _attach_notes(matrix: Matrix, launches: Sequence[Launch]) -> tuple[str, ...]:
