@@ -50,6 +50,7 @@ def build(matrix: Matrix, expansion: Expansion) -> Plan:
                 f"{rule} matches nothing in the grid, so it excludes nothing."
                 for rule in expansion.idle
             ),
+            *(f"{rule} matches no cell, so it expects nothing." for rule in expansion.unmet),
         ),
         interactions=expansion.interactions,
     )
