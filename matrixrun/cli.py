@@ -144,8 +144,13 @@ def plan(  # noqa: PLR0917 (typer passes by name)
         bool, typer.Option("--simulate", help="Only say how long it takes on --nodes.")
     ] = False,
     nodes: Annotated[
-        str, typer.Option(metavar="NxM", help="Nodes and accelerators (or cores) of each: 16x8.")
-    ] = "1x8",
+        str | None,
+        typer.Option(
+            metavar="NxM",
+            help="With --simulate: nodes and accelerators (or cores) of each, such as 16x8"
+            " [default: 1x8].",
+        ),
+    ] = None,
     costs: CostsFrom = None,
 ) -> None:
     """Show what `run` would do: cells, pairs, launches, and what the plan cannot see."""
@@ -153,12 +158,16 @@ def plan(  # noqa: PLR0917 (typer passes by name)
     from matrixrun.record import with_expectations
     from matrixrun.record.costs import read_costs
 
+    if nodes is not None and not simulate:
+        remedy = "add --simulate, or leave --nodes out"
+        raise UserError("--nodes has no effect without --simulate", remedy=remedy)
     matrix, whole = planning.plan_file(file)
     learned = planning.with_costs(with_expectations(matrix, whole), read_costs(costs or ()))
     made = planning.select(learned, tuple(only or ()))
     if simulate:
-        there = planning.parse_nodes(nodes, matrix.resources.accelerator)
-        found = planning.forecast(matrix, made, there, named=nodes)
+        named = "1x8" if nodes is None else nodes
+        there = planning.parse_nodes(named, matrix.resources.accelerator)
+        found = planning.forecast(matrix, made, there, named=named)
         text = planning.forecast_json(found) if as_json else planning.forecast_text(found)
         typer.echo(text, nl=False)
     elif as_json:

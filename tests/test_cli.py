@@ -62,6 +62,7 @@ def test_the_quickstart_is_at_most_eight_launches() -> None:
         (["run", "absent.yaml"], "absent.yaml"),
         (["run", "matrices/quickstart.yaml", "--only", "vllm.tiny-dens"], "no cell is named"),
         (["plan", "matrices/quickstart.yaml", "--no-such-option"], "--no-such-option"),
+        (["plan", "matrices/quickstart.yaml", "--nodes", "4x8"], "add --simulate"),
         (["judge", "no-such-sweep"], "no-such-sweep"),
         (["sync", "no-such-sweep"], "no-such-sweep"),
         (["report", "no-such-sweep"], "no-such-sweep"),

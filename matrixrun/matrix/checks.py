@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,17 @@ from matrixrun.matrix.checkpoints import target_of
 from matrixrun.matrix.constraints import Constraint, ConstraintError
 from matrixrun.matrix.grid import complete_include, read_grid, read_include, read_rule
 from matrixrun.matrix.problems import Key, Problem, did_you_mean, raise_problems
-from matrixrun.matrix.schema import EngineSpec, Matrix, ModelSpec
+from matrixrun.matrix.schema import AttachSpec, EngineSpec, Matrix, ModelSpec
 
 PROBES = (
     *("acceptance", "conversation", "equality", "pressure"),
     *("processors", "rollback", "sampling"),
 )
+BASE_PROBE = "equality"
+"""Every verdict rests on it, and probes that send nothing themselves read what it sends."""
+
+HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+"""A field name as RFC 9110 has it."""
 
 
 def check(matrix: Matrix, *, file: str) -> None:
@@ -84,6 +90,7 @@ def _attach_problems(matrix: Matrix, engine: EngineSpec, key: Key) -> Iterable[P
         message = "has no effect beside `attach`: nothing is launched"
         yield Problem((*key, part), message, "remove it, or remove `attach`")
     key = (*key, "attach")
+    yield from _header_problems(attach, key)
     if attach.on == attach.off:
         remedy = "give the address of the server that speculates"
         yield Problem((*key, "on"), "is the same server as `off`", remedy)
@@ -100,6 +107,17 @@ def _attach_problems(matrix: Matrix, engine: EngineSpec, key: Key) -> Iterable[P
         message = "has no effect beside `control: within-launch`"
         remedy = "remove it, or write `control: between-launches`"
         yield Problem((*key, "second_off"), message, remedy)
+
+
+def _header_problems(attach: AttachSpec, key: Key) -> Iterable[Problem]:
+    for name in attach.headers_env:
+        at = (*key, "headers_env", name)
+        if not HEADER.fullmatch(name):
+            message = f"{name!r} cannot be the name of a header"
+            yield Problem(at, message, "write letters, digits and `-`, such as `X-Tenant`")
+        elif name.lower() == "authorization" and attach.key_env is not None:
+            message = "is sent already: `key_env` is the bearer key in that header"
+            yield Problem(at, message, "keep one: `key_env`, or this header with its whole value")
 
 
 def _installed_problems(engine: EngineSpec, key: Key, given: str) -> Iterable[Problem]:
@@ -275,6 +293,10 @@ def _probe_problems(matrix: Matrix) -> Iterable[Problem]:
     for i, name in enumerate(matrix.probes):
         if name not in PROBES:
             yield Problem(("probes", i), f"unknown probe `{name}`", did_you_mean(name, PROBES))
+    known = matrix.probes and set(matrix.probes) <= set(PROBES)
+    if known and BASE_PROBE not in matrix.probes:
+        message = f"`{BASE_PROBE}` is missing, on which every verdict rests"
+        yield Problem(("probes",), message, f"add `{BASE_PROBE}` to the list")
 
 
 def _workload_problems(matrix: Matrix) -> Iterable[Problem]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from matrixrun.matrix.axes import AXES, Axis
 from matrixrun.matrix.axis_types import SPECULATION
-from matrixrun.matrix.checks import PROBES
+from matrixrun.matrix.checks import BASE_PROBE, PROBES
 from matrixrun.matrix.schema import Matrix
 
 
@@ -24,7 +24,9 @@ def json_schema() -> dict[str, Any]:
     properties["include"].update(items=cells)
     when = _assignment(_partial, "the cells concerned: those where every axis has this value")
     schema["$defs"]["Expect"]["properties"]["when"] = {**when, "minProperties": 1}
-    properties["probes"].update(items={"enum": sorted(PROBES)}, minItems=1)
+    properties["probes"].update(
+        items={"enum": sorted(PROBES)}, contains={"const": BASE_PROBE}, minItems=1
+    )
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -33,13 +33,15 @@ class Expansion(msgspec.Struct, frozen=True, kw_only=True):
     """The cells to run and the assignments taken out, both in canonical order.
 
     `interactions` says what a covering array holds; None where all allowed cells are run. `idle`
-    are exclude rules that match no combination of the grid.
+    are exclude rules that match no combination of the grid, `unmet` are `expect` entries that match
+    no allowed cell.
     """
 
     cells: tuple[Cell, ...]
     excluded: tuple[Excluded, ...]
     interactions: Interactions | None = None
     idle: tuple[str, ...] = ()
+    unmet: tuple[str, ...] = ()
 
 
 def expand(matrix: Matrix, *, file: str) -> Expansion:
@@ -76,6 +78,7 @@ def expand(matrix: Matrix, *, file: str) -> Expansion:
             out.pop(identity, None)
         else:
             out[identity] = Excluded(axes=axes, reason=f"included, but {reason}")
+    unmet = _unmet(matrix, list(kept.values()))
     chosen, interactions = [kept[identity] for identity in sorted(kept)], None
     if matrix.strategy.kind == "covering":
         places, interactions = cover(chosen, included, grid, matrix.strategy.strength)
@@ -85,6 +88,7 @@ def expand(matrix: Matrix, *, file: str) -> Expansion:
         excluded=tuple(out[identity] for identity in sorted(out)),
         interactions=interactions,
         idle=_idle(rules, grid),
+        unmet=unmet,
     )
 
 
@@ -118,6 +122,16 @@ def _idle(rules: Rules, grid: dict[str, list[AxisValue]]) -> tuple[str, ...]:
         if not all(any(matches({name: part}, {name: v}) for v in grid.get(name, ()))
                    for name, part in rule.items())
     )  # fmt: skip
+
+
+def _unmet(matrix: Matrix, cells: Sequence[Assignment]) -> tuple[str, ...]:
+    """The expectations of no cell. Cells that a covering array leaves out count: another strength
+    may take them."""
+    rules = [
+        (read_rule(expect.when, (), []), f"expect[{i}].when: {_rule_text(expect.when)}")
+        for i, expect in enumerate(matrix.expect)
+    ]
+    return tuple(text for rule, text in rules if not any(matches(rule, axes) for axes in cells))
 
 
 def _exclude_reason(rules: Rules) -> Reason:

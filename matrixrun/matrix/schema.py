@@ -185,7 +185,7 @@ class Resources(Section):
     `cpus_per_rank` cores for each rank; with it, one accelerator a rank. A launch of more than
     `ranks_per_node` ranks spans nodes; None keeps every launch on one."""
 
-    accelerator: str | None = None
+    accelerator: Text | None = None
     ranks_per_node: Size | None = None
     cpus_per_rank: Annotated[Real, Field(gt=0)] = 1.0
     memory_gib_per_rank: Annotated[Real, Field(ge=0)] = 0.0
@@ -213,7 +213,7 @@ class Matrix(Section):
     coverage: Coverage = Coverage()
     timeouts: Timeouts = Timeouts()
     resources: Resources = Resources()
-    seed: Whole = 0
+    seed: Annotated[Whole, Field(ge=0, le=2**32 - 1)] = 0
     store_text: Switch = True
 
     _source: Source = PrivateAttr(default_factory=Source)

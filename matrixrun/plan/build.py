@@ -45,10 +45,12 @@ def build(matrix: Matrix, expansion: Expansion) -> Plan:
             *power_notes(matrix, len(shared.pairs)),
             *_capacity_notes(ordered),
             *_attach_notes(matrix, ordered),
+            *_strength_notes(matrix, expansion),
             *(
                 f"{rule} matches nothing in the grid, so it excludes nothing."
                 for rule in expansion.idle
             ),
+            *(f"{rule} matches no cell, so it expects nothing." for rule in expansion.unmet),
         ),
         interactions=expansion.interactions,
     )
@@ -93,6 +95,16 @@ def _launches(
         )
         for name, server in servers.items()
     }
+
+
+def _strength_notes(matrix: Matrix, expansion: Expansion) -> tuple[str, ...]:
+    held, strength = expansion.interactions, matrix.strategy.strength
+    if held is None or strength <= len(held.axes):
+        return ()
+    return (
+        f"strategy.strength {strength} is more than the axes that vary ({len(held.axes)}): every "
+        "allowed cell is run, and the strength is that of the full grid.",
+    )
 
 
 def _attach_notes(matrix: Matrix, launches: Sequence[Launch]) -> tuple[str, ...]:

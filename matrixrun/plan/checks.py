@@ -12,6 +12,7 @@ from matrixrun.matrix.problems import Key, Problem, raise_problems
 from matrixrun.matrix.schema import CheckpointSpec, ModelSpec
 from matrixrun.plan.build import build
 from matrixrun.plan.types import Plan
+from matrixrun.workloads import check_categories, check_file
 
 
 def plan_file(file: Path) -> tuple[Matrix, Plan]:
@@ -28,11 +29,11 @@ def plan_file(file: Path) -> tuple[Matrix, Plan]:
 
 
 def check(matrix: Matrix, expansion: Expansion, *, file: str) -> None:
-    """Look up engines, checkpoints and files by name. What only a node can know (an interpreter,
-    a hub id) is not asked here.
+    """Look up engines, checkpoints and files by name, and read the user's own prompts. What only
+    a node can know (an interpreter, a hub id) is not asked here.
 
     Raises:
-        MatrixError: one of them does not exist.
+        MatrixError: one of them does not exist, or the prompts cannot be used.
     """
     used = {str(cell.axes["engine"]) for cell in expansion.cells}
     used |= {str(cell.axes["model"]) for cell in expansion.cells}
@@ -41,6 +42,8 @@ def check(matrix: Matrix, expansion: Expansion, *, file: str) -> None:
         *(p for name, model in matrix.models.items() if name in used for p in _model(name, model)),
         *(p for name in matrix.engines if name in used for p in _attached(matrix, expansion, name)),
         *_expectations(matrix),
+        *_categories(matrix),
+        *_prompts(matrix),
     ]
     raise_problems(file, matrix.source.positions, problems)
 
@@ -101,3 +104,25 @@ def _expectations(matrix: Matrix) -> Iterator[Problem]:
             f"there is no file {named}",
             "correct the path, or write the file with `matrixrun baseline accept SWEEP --out FILE`",
         )
+
+
+def _categories(matrix: Matrix) -> Iterator[Problem]:
+    if matrix.workload.path is not None:
+        return
+    for i, name in enumerate(matrix.workload.categories):
+        try:
+            check_categories([name])
+        except UserError as error:
+            message = error.message.removeprefix("workload.categories: ")
+            yield Problem(("workload", "categories", i), message, error.remedy)
+
+
+def _prompts(matrix: Matrix) -> Iterator[Problem]:
+    """What no tokenizer is needed for; the lengths are known when there is one."""
+    if matrix.workload.path is None:
+        return
+    try:
+        check_file(matrix.workload)
+    except UserError as error:
+        message = error.message.removeprefix("workload.path: ")
+        yield Problem(("workload", "path"), message, error.remedy)

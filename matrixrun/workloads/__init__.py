@@ -10,11 +10,12 @@ registry    the workloads by name, one file each:
   editing     edits, code: copies with changes, at which drafts are rejected
   known       counting, echo, needle: answers that are known
   turns       chat: questions with further turns, for conversations
-own         the user's own JSONL
+own         the user's own JSONL;  check_file: what can be said of it without a tokenizer
 build       build: a WorkloadSpec and a Tokenizer to a Workload
 """
 
 from matrixrun.workloads.build import build
+from matrixrun.workloads.own import check_file
 from matrixrun.workloads.prompts import Prompt, Workload
 from matrixrun.workloads.registry import check_categories, names
 from matrixrun.workloads.served import ServedTokenizer
@@ -27,6 +28,7 @@ __all__ = [
     "Workload",
     "build",
     "check_categories",
+    "check_file",
     "load_tokenizer",
     "names",
 ]

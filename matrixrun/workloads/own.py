@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,23 @@ ROLES = {"human": "user", "gpt": "assistant", "user": "user", "assistant": "assi
          "system": "system", "chatgpt": "assistant", "bard": "assistant"}  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _Line:
+    """A line as it is before any tokenizer: ids, or a text, or the messages of a chat."""
+
+    where: str
+    category: str
+    token_ids: tuple[int, ...] | None = None
+    text: str | None = None
+    messages: tuple[tuple[str, str], ...] = ()
+    further: tuple[str, ...] = ()
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """What makes two lines the same prompt with every tokenizer."""
+        return (self.token_ids, self.text, self.messages)
+
+
 def read(spec: WorkloadSpec, tokenizer: Tokenizer, *, vocabulary_size: int) -> tuple[Prompt, ...]:
     """Return the first `spec.prompts` different prompts of the file at `spec.path`.
 
@@ -39,26 +57,55 @@ def read(spec: WorkloadSpec, tokenizer: Tokenizer, *, vocabulary_size: int) -> t
     Raises:
         UserError: the file or a line of it is not usable, or holds too few different prompts.
     """
-    path = Path(spec.path or "").expanduser()
     prompts: dict[tuple[int, ...], Prompt] = {}
-    for number, entry in _entries(path):
-        where = f"{path}:{number}"
-        token_ids, text = _tokens(entry, where, spec, tokenizer)
-        _check(token_ids, where, spec, vocabulary_size)
+    for line in _lines(spec):
+        token_ids, text = _tokens(line, spec, tokenizer)
+        _check_length(token_ids, line.where, spec)
+        _check_vocabulary(token_ids, line.where, vocabulary_size)
         if token_ids not in prompts:
             prompts[token_ids] = Prompt(
                 id=f"{CATEGORY}-{len(prompts):04d}",
-                category=_category(entry, where),
+                category=line.category,
                 token_ids=token_ids,
                 text=text,
-                follow_ups=_follow_ups(entry, where, spec, tokenizer),
+                follow_ups=_follow_ups(line, spec, tokenizer),
             )
         if len(prompts) == spec.prompts:
             return tuple(prompts.values())
-    raise UserError(
-        f"{path}: holds {len(prompts)} different prompts; workload.prompts asks for {spec.prompts}",
-        remedy=f"add prompts or write `prompts: {max(1, len(prompts))}`",
+    raise _too_few(spec, len(prompts))
+
+
+def check_file(spec: WorkloadSpec) -> None:
+    """Look at the lines that `read` would read, as far as that needs no tokenizer.
+
+    Raises:
+        UserError: as `read` does; what is refused here is refused there with every tokenizer.
+    """
+    different: set[tuple[Any, ...]] = set()
+    for line in _lines(spec):
+        if line.token_ids is not None:
+            _check_length(line.token_ids, line.where, spec)
+        different.add(line.content)
+        if len(different) == spec.prompts:
+            return
+    raise _too_few(spec, len(different))
+
+
+def _too_few(spec: WorkloadSpec, found: int) -> UserError:
+    return UserError(
+        f"{_path(spec)}: holds {found} different prompts; workload.prompts asks for {spec.prompts}",
+        remedy=f"add prompts or write `prompts: {max(1, found)}`",
     )
+
+
+def _path(spec: WorkloadSpec) -> Path:
+    return Path(spec.path or "").expanduser()
+
+
+def _lines(spec: WorkloadSpec) -> Iterator[_Line]:
+    path = _path(spec)
+    for number, entry in _entries(path):
+        yield _line(entry, f"{path}:{number}")
 
 
 def _entries(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -87,32 +134,42 @@ def _entries(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, entry
 
 
-def _tokens(
-    entry: dict[str, Any], where: str, spec: WorkloadSpec, tokenizer: Tokenizer
-) -> tuple[tuple[int, ...], str | None]:
-    """Return the ids to send for `entry` and the text they stand for."""
+def _line(entry: dict[str, Any], where: str) -> _Line:
     present = [key for key in KEYS if key in entry]
     if len(present) != 1:
         raise UserError(
             f"{where}: needs exactly one of {', '.join(KEYS)}; has {', '.join(entry) or 'nothing'}",
             remedy='write {"prompt": "..."}',
         )
-    value = entry[present[0]]
-    if present[0] == "token_ids":
+    key, value = present[0], entry[present[0]]
+    category = _category(entry, where)
+    if key == "token_ids":
         if not isinstance(value, list) or any(type(item) is not int for item in value):
             raise UserError(f"{where}: token_ids must be a list of integers")
-        return tuple(value), None
-    if present[0] == "conversations":
-        text = tokenizer.render(_messages(value, where))
-        return tokenizer.encode(text), text
-    if present[0] == "turns":
-        value = _turns(value, where)[0]
+        return _Line(where, category, token_ids=tuple(value))
+    if key == "conversations":
+        return _Line(where, category, messages=_messages(value, where))
+    if key == "turns":
+        first, *further = _turns(value, where)
+        return _Line(where, category, text=first, further=tuple(further))
     if not isinstance(value, str) or not value:
         raise UserError(f"{where}: prompt must be a text that is not empty")
-    if _chat(spec, tokenizer):
-        text = tokenizer.render([{"role": "user", "content": value}])
-        return tokenizer.encode(text), text
-    return tokenizer.prefix + tokenizer.encode(value), value
+    return _Line(where, category, text=value)
+
+
+def _tokens(
+    line: _Line, spec: WorkloadSpec, tokenizer: Tokenizer
+) -> tuple[tuple[int, ...], str | None]:
+    """Return the ids to send for a line and the text they stand for."""
+    if line.token_ids is not None:
+        return line.token_ids, None
+    messages = line.messages
+    if line.text is not None:
+        if not _chat(spec, tokenizer):
+            return tokenizer.prefix + tokenizer.encode(line.text), line.text
+        messages = (("user", line.text),)
+    text = tokenizer.render([{"role": role, "content": content} for role, content in messages])
+    return tokenizer.encode(text), text
 
 
 def _chat(spec: WorkloadSpec, tokenizer: Tokenizer) -> bool:
@@ -138,29 +195,26 @@ def _turns(value: Any, where: str) -> list[str]:
 
 
 def _follow_ups(
-    entry: dict[str, Any], where: str, spec: WorkloadSpec, tokenizer: Tokenizer
+    line: _Line, spec: WorkloadSpec, tokenizer: Tokenizer
 ) -> tuple[tuple[int, ...], ...]:
     """Return the ids of the user's further turns."""
-    if "turns" not in entry:
-        return ()
-    further = _turns(entry["turns"], where)[1:]
     chat = _chat(spec, tokenizer)
-    return tuple(turns.between_answers(tokenizer, question, chat=chat) for question in further)
+    return tuple(turns.between_answers(tokenizer, question, chat=chat) for question in line.further)
 
 
-def _messages(given: Any, where: str) -> list[dict[str, str]]:
-    """Return the turns as chat messages, up to the last one of the user."""
+def _messages(given: Any, where: str) -> tuple[tuple[str, str], ...]:
+    """Return the turns as role and content, up to the last one of the user."""
     if not isinstance(given, list) or not given:
         raise UserError(f"{where}: conversations must be a list of turns")
     messages = [_message(turn, f"{where}: conversations[{i}]") for i, turn in enumerate(given)]
-    while messages and messages[-1]["role"] != "user":
+    while messages and messages[-1][0] != "user":
         messages.pop()
     if not messages:
         raise UserError(f"{where}: conversations holds no turn of the user")
-    return messages
+    return tuple(messages)
 
 
-def _message(turn: Any, where: str) -> dict[str, str]:
+def _message(turn: Any, where: str) -> tuple[str, str]:
     if not isinstance(turn, dict):
         raise UserError(f"{where}: must be an object")
     sender = turn.get("from", turn.get("role"))
@@ -171,12 +225,10 @@ def _message(turn: Any, where: str) -> dict[str, str]:
         )
     if not isinstance(content, str):
         raise UserError(f"{where}: needs `value`, a text")
-    return {"role": ROLES[sender], "content": content}
+    return ROLES[sender], content
 
 
-def _check(
-    token_ids: tuple[int, ...], where: str, spec: WorkloadSpec, vocabulary_size: int
-) -> None:
+def _check_length(token_ids: tuple[int, ...], where: str, spec: WorkloadSpec) -> None:
     most = spec.prompt_tokens[1]
     if not token_ids:
         raise UserError(f"{where}: the prompt has no tokens")
@@ -185,6 +237,9 @@ def _check(
             f"{where}: {len(token_ids)} tokens; workload.prompt_tokens allows {most}",
             remedy=f"write `prompt_tokens: [{spec.prompt_tokens[0]}, {len(token_ids)}]` or more",
         )
+
+
+def _check_vocabulary(token_ids: tuple[int, ...], where: str, vocabulary_size: int) -> None:
     outside = next((t for t in token_ids if not 0 <= t < vocabulary_size), None)
     if outside is not None:
         raise UserError(

@@ -224,12 +224,28 @@ CHANGES: dict[str, tuple[str, str, int, str, str, str]] = {
 ADDITIONS: dict[str, tuple[str, int, str, str, str]] = {
     "axis at top level": ("batch_size: 1", 26, "batch_size", "unknown key", "under `grid:`"),
     "float for seed": ("seed: 1.5", 26, "seed", "1.5", "whole number"),
+    "negative seed": ("seed: -1", 26, "seed", "at least 0", "at least 0"),
+    "large seed": ("seed: 4294967296", 26, "seed", "at most 4294967295", "at most 4294967295"),
+    "no accelerator": (
+        'resources: {accelerator: ""}',
+        26,
+        "resources.accelerator",
+        "empty text",
+        "remove the key",
+    ),
     "sexagesimal": ("seed: 1:30", 26, "seed", "'1:30'", "whole number"),
     "bounds": ("detect: {confidence: 1.0}", 26, "detect.confidence", "less than 1", "less than 1"),
     "not a number": ("timeouts: {ready: .nan}", 26, "timeouts.ready", "finite", "finite"),
     "literal": ("control: within-lauch", 26, "control", "within-lauch", "`within-launch`"),
     "unknown probe": ("probes: [equalty]", 26, "probes[0]", "`equalty`", "`equality`"),
     "no probe": ("probes: []", 26, "probes", "empty", "equality"),
+    "probe beside nothing": (
+        "probes: [rollback]",
+        26,
+        "probes",
+        "`equality` is missing",
+        "add `equality`",
+    ),
     "prompt range": (
         "workload: {prompt_tokens: [9, 3]}",
         26,

@@ -78,6 +78,7 @@ def test_checkpoints_of_a_hub_have_a_revision_to_pin(path: Path) -> None:
         {"exclude": [{}]},
         {"include": [{"batch_size": [1, 2]}]},
         {"probes": ["equalty"]},
+        {"probes": ["acceptance"]},
         {"workload": {"prompts": 1.5}},
         {"engines": {"vllm": {}}},
     ],

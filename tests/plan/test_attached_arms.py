@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from plan_matrices import DRAFT, GRID, NGRAM, matrix, plan
 
+from matrixrun.engines import get as get_engine
 from matrixrun.evidence.errors import MatrixError
 from matrixrun.evidence.launches import Role
 from matrixrun.matrix import Matrix, expand
@@ -50,6 +52,18 @@ def test_what_it_was_started_with_is_declared_and_refused_by_nobody() -> None:
     made = plan(engines=engines, grid={**grid, "data_parallel_size": 2}, models=models)
     assert not made.refused
     assert made.pairs
+
+
+@pytest.mark.parametrize("kind", ["llamacpp", "sglang", "vllm"])
+@pytest.mark.parametrize("resources", [{}, {"accelerator": "H100"}])
+def test_what_would_be_installed_is_no_reason_where_nothing_is(
+    kind: str, resources: dict[str, str]
+) -> None:
+    engines = {"staging": {"kind": kind, "attach": PAIR}}
+    made = plan(engines=engines, grid=ALONE, resources=resources)
+    assert not made.refused
+    config = made.launches[0].config
+    assert get_engine(kind).refuse(msgspec.structs.replace(config, accelerator="H100")) is None
 
 
 def test_what_is_lossy_by_design_is_refused_there_too() -> None:
@@ -108,6 +122,13 @@ def test_an_axis_of_launches_has_one_value_there(axis: str, values: list[Any]) -
         ({"attach": {**PAIR, "second_off": "http://a:8000/"}}, None, "one of the pair's own"),
         ({}, "between-launches", "needs a second server without speculation"),
         ({"attach": {**PAIR, "second_off": "http://c"}}, "within-launch", "has no effect beside"),
+        ({"attach": {**PAIR, "headers_env": {"X Y": "A"}}}, None, "'X Y' cannot be the name"),
+        ({"attach": {**PAIR, "headers_env": {"": "A"}}}, None, "'' cannot be the name"),
+        (
+            {"attach": {**PAIR, "key_env": "KEY", "headers_env": {"authorization": "A"}}},
+            None,
+            "headers_env.authorization: is sent already",
+        ),
     ],
 )
 def test_what_contradicts_attaching_is_told(
@@ -144,6 +165,13 @@ def test_an_address_or_a_name_that_is_none_is_told_without_repeating_it(
     with pytest.raises(MatrixError, match=words) as caught:
         load(file)
     assert "hunter22" not in str(caught.value)
+
+
+def test_a_header_of_ones_own_is_fine_with_a_key_and_authorization_without() -> None:
+    for attach in ({"key_env": "KEY", "headers_env": {"X-Tenant": "A"}},
+                   {"headers_env": {"Authorization": "A"}}):  # fmt: skip
+        made = attached(engines={"staging": {"kind": "vllm", "attach": {**PAIR, **attach}}})
+        assert expand(made, file="m.yaml").cells
 
 
 def plan_of(made: Matrix) -> Any:

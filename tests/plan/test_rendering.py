@@ -90,6 +90,27 @@ def test_placeholders_stay_readable():
     assert mask(command) == command
 
 
+def test_an_expectation_of_no_cell_is_noted():
+    met, excluded, absent = (
+        {"when": when, "verdict": "FAIL", "reason": "known"}
+        for when in ({"batch_size": 1}, {"batch_size": 8}, {"speculation": {"method": "mtp"}})
+    )
+    made = plan(exclude=[{"batch_size": 8}], expect=[met, excluded, absent])
+    assert [note for note in made.notes if note.startswith("expect[")] == [
+        "expect[1].when: {batch_size: 8} matches no cell, so it expects nothing.",
+        "expect[2].when: {speculation: {method: mtp}} matches no cell, so it expects nothing.",
+    ]
+
+
+def test_a_strength_beyond_the_axes_that_vary_is_noted():
+    strong, exact = (
+        plan(grid=GRID, strategy={"kind": "covering", "strength": strength}) for strength in (9, 3)
+    )
+    words = "strategy.strength 9 is more than the axes that vary (3)"
+    assert words in " ".join(render_text(strong).split())
+    assert not any("strategy.strength" in note for note in exact.notes)
+
+
 def test_a_covering_array_says_what_it_holds_and_what_it_cannot():
     grid = {**GRID, "batch_size": [1, 2, 4, 8], "tensor_parallel_size": [1, 2]}
     rule = {"tensor_parallel_size": 2, "speculation": {"method": "ngram"}}

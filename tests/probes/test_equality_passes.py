@@ -1,10 +1,14 @@
 """What equality sends to which launch."""
 
+import itertools
+from contextlib import nullcontext
+
 import pytest
 from probe_sweeps import PROMPTS, matrix, plan, workload
 
-from matrixrun.evidence.errors import UserError
+from matrixrun.evidence.errors import MatrixError, UserError
 from matrixrun.evidence.launches import Role
+from matrixrun.matrix import expand
 from matrixrun.probes import Data, get, names, resolve
 
 EQUALITY, ACCEPTANCE = get("equality"), get("acceptance")
@@ -146,3 +150,14 @@ def test_where_prefixes_are_cached_every_third_prompt_comes_a_second_time_at_the
         ]
         for again in null:  # reversed, yet still cold requests before warm ones
             assert [request.id for request in again.requests] == expected[::-1] + warm[::-1]
+
+
+@pytest.mark.parametrize("size", [1, 2, 6])
+def test_the_matrix_file_is_told_of_every_list_that_a_run_would_refuse(size):
+    for kinds in itertools.combinations(names(), size):
+        refused = "equality" not in kinds
+        made = matrix(probes=kinds)
+        with pytest.raises(UserError) if refused else nullcontext():
+            resolve(kinds)
+        with pytest.raises(MatrixError, match="probes") if refused else nullcontext():
+            expand(made, file="m.yaml")

@@ -82,6 +82,8 @@ def _inexpressible(config: ArmConfig) -> str | None:
 
 
 def _misplaced(config: ArmConfig) -> str | None:
+    if config.endpoint is not None:  # nothing is installed, and where it runs is not ours
+        return None
     ranks = config.tensor_parallel_size * config.pipeline_parallel_size
     if config.accelerator is not None and _cpu_build(config):
         return (

@@ -71,7 +71,7 @@ def _inexpressible(config: ArmConfig) -> str | None:
 def _without_kernels(config: ArmConfig) -> str | None:
     recipe = config.recipe
     elsewhere = recipe.python or recipe.image or recipe.overlay
-    if config.accelerator is not None or elsewhere:
+    if config.accelerator is not None or elsewhere or config.endpoint is not None:
         return None
     return (
         f"engine {config.engine!r} installs SGLang's package, whose kernels are for GPUs only: "

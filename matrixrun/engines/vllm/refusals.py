@@ -34,7 +34,8 @@ def refuse(config: ArmConfig) -> str | None:
     """Why this arm is not launched, see Engine.refuse. Methods unknown here are the engine's to
     judge."""
     installs = " ".join((*config.recipe.install, *config.recipe.no_deps))
-    if config.accelerator is not None and re.search(r"\bvllm-cpu\b", installs):
+    on_gpu = config.accelerator is not None and config.endpoint is None
+    if on_gpu and re.search(r"\bvllm-cpu\b", installs):
         return (
             f"resources ask for {config.accelerator}, but engine {config.engine!r} installs "
             "vLLM's CPU build: give it `install: [vllm==VERSION]`, `python:` or `image:`"
