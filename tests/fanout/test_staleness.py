@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,15 @@ def run(folder: Path) -> int:
     return run_matrix(folder / "m.yaml", options, lambda store: store.root).code
 
 
+def write_prompts(folder: Path, texts: str) -> None:
+    lines = [json.dumps({"prompt": text}) for text in texts]
+    (folder / "prompts.jsonl").write_text("\n".join(lines))
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A sweep that has ended: its cells are refused, so nothing was launched."""
-    (tmp_path / "prompts.jsonl").write_text('{"prompt": "a"}\n' * 3)
+    write_prompts(tmp_path, "abc")
     (tmp_path / "m.yaml").write_text(MATRIX)
     assert run(tmp_path) == 0
     return tmp_path
@@ -71,7 +77,7 @@ def test_comments_change_nothing_but_the_file(folder: Path) -> None:
 
 
 def test_other_prompts_under_the_same_matrix_are_noticed(folder: Path) -> None:
-    (folder / "prompts.jsonl").write_text('{"prompt": "b"}\n' * 3)
+    write_prompts(folder, "abd")
     with pytest.raises(UserError, match=r"2 of 2 cells.*matrix file is the same"):
         run(folder)
 
