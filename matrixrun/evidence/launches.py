@@ -37,6 +37,11 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     revision: str | None = None
 
+    @property
+    def hub_revision(self) -> str | None:
+        """The revision to ask a hub for; None for what lies on disk or is built here."""
+        return None if self.path.startswith(("builtin:", "/", ".", "~")) else self.revision
+
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """How an engine's environment is made.

@@ -19,7 +19,16 @@ from matrixrun.evidence.launches import Launch
 from matrixrun.evidence.requests import Pass, Request, Sampling
 from matrixrun.matrix.schema import Matrix
 from matrixrun.plan import PlannedPair, batch_size
-from matrixrun.probes.protocol import Data, Passes, Source, is_control, salt
+from matrixrun.probes.protocol import (
+    Data,
+    Passes,
+    Source,
+    is_control,
+    main_pass,
+    null_pass,
+    one_pass_an_arm,
+    salt,
+)
 from matrixrun.workloads import Workload
 
 REPEAT_EVERY = 3
@@ -42,32 +51,13 @@ class Equality:
         warm = _again(cold) if launch.config.prefix_caching else ()
         within = is_control(launch, matrix)
         for size in sorted({batch_size(cell) for cell in cells}):
-            yield _pass(launch, main_pass(size), cold + warm, size)
+            yield _pass(launch, main_pass(self.kind, size), cold + warm, size)
             if within:
-                yield _pass(launch, null_pass(size), cold[::-1] + warm[::-1], size)
+                yield _pass(launch, null_pass(self.kind, size), cold[::-1] + warm[::-1], size)
 
     def sources(self, cell: Cell, pair: PlannedPair) -> dict[str, tuple[Source, ...]]:
         """Return the passes that hold the cell's `on`, `off` and `null` observations."""
-        size = batch_size(cell)
-        if pair.null is None:
-            null = Source(pair.off, null_pass(size))
-        else:
-            null = Source(pair.null, main_pass(size))
-        return {
-            "on": (Source(pair.on, main_pass(size)),),
-            "off": (Source(pair.off, main_pass(size)),),
-            "null": (null,),
-        }
-
-
-def main_pass(size: int) -> str:
-    """Return the id of the pass with `size` requests in flight."""
-    return f"equality.b{size}"
-
-
-def null_pass(size: int) -> str:
-    """Return the id of its repetition within the launch."""
-    return f"equality.b{size}.null"
+        return one_pass_an_arm(self.kind, batch_size(cell), pair)
 
 
 def _requests(workload: Workload, matrix: Matrix) -> tuple[Request, ...]:

@@ -15,7 +15,16 @@ from matrixrun.evidence.requests import Pass, Request
 from matrixrun.judge import Processor, sampling_of
 from matrixrun.matrix.schema import Matrix
 from matrixrun.plan import PlannedPair, batch_size
-from matrixrun.probes.protocol import Data, Passes, Source, is_control, salt
+from matrixrun.probes.protocol import (
+    Data,
+    Passes,
+    Source,
+    is_control,
+    main_pass,
+    null_pass,
+    one_pass_an_arm,
+    salt,
+)
 from matrixrun.workloads import Workload
 
 KIND = "processors"
@@ -41,27 +50,13 @@ class ProcessorsProbe:
         within = is_control(launch, matrix)
         requests = processor_requests(workload, matrix)
         for size in sorted({batch_size(cell) for cell in cells}):
-            yield _pass(launch, _main(size), requests, size)
+            yield _pass(launch, main_pass(KIND, size), requests, size)
             if within:
-                yield _pass(launch, _null(size), requests[::-1], size)
+                yield _pass(launch, null_pass(KIND, size), requests[::-1], size)
 
     def sources(self, cell: Cell, pair: PlannedPair) -> dict[str, tuple[Source, ...]]:
         """Return the passes that hold the cell's `on`, `off` and `null` answers."""
-        size = batch_size(cell)
-        if pair.null is None:
-            null = Source(pair.off, _null(size))
-        else:
-            null = Source(pair.null, _main(size))
-        on, off = Source(pair.on, _main(size)), Source(pair.off, _main(size))
-        return {"on": (on,), "off": (off,), "null": (null,)}
-
-
-def _main(size: int) -> str:
-    return f"{KIND}.b{size}"
-
-
-def _null(size: int) -> str:
-    return f"{KIND}.b{size}.null"
+        return one_pass_an_arm(KIND, batch_size(cell), pair)
 
 
 def _pass(launch: Launch, pass_id: str, requests: tuple[Request, ...], size: int) -> Pass:

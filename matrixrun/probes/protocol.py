@@ -55,6 +55,25 @@ def is_control(launch: Launch, matrix: Matrix) -> bool:
     return launch.role is Role.A and within
 
 
+def main_pass(kind: str, size: int) -> str:
+    """Return the id of a probe's pass with `size` requests in flight."""
+    return f"{kind}.b{size}"
+
+
+def null_pass(kind: str, size: int) -> str:
+    """Return the id of its repetition within the launch."""
+    return f"{main_pass(kind, size)}.null"
+
+
+def one_pass_an_arm(kind: str, size: int, pair: PlannedPair) -> dict[str, tuple[Source, ...]]:
+    """Return the sources of a probe that sends each arm one pass; its null is launch B's, or A's
+    repetition where there is no B."""
+    main = main_pass(kind, size)
+    null = (pair.off, null_pass(kind, size)) if pair.null is None else (pair.null, main)
+    found = {"on": (pair.on, main), "off": (pair.off, main), "null": null}
+    return {arm: (Source(*one),) for arm, one in found.items()}
+
+
 class Probe(Protocol):
     """A workload's passes and what is measured under them."""
 

@@ -115,12 +115,8 @@ def _server(config: ArmConfig) -> list[Flag]:
         ("--enable-metrics",),
         ("--incremental-streaming-output",),
     ]
-    revision = _hub_revision(config.target)
+    revision = config.target.hub_revision
     return found if revision is None else [*found, ("--revision", revision)]
-
-
-def _hub_revision(checkpoint: Checkpoint) -> str | None:
-    return None if checkpoint.path.startswith(("builtin:", "/", ".", "~")) else checkpoint.revision
 
 
 def _topology(config: ArmConfig) -> list[Flag]:
@@ -181,7 +177,7 @@ def speculation_flags(speculation: Speculation | None, draft: Checkpoint | None)
     found: list[Flag] = [("--speculative-algorithm", algorithm_of(speculation))]
     if draft is not None:
         found.append(("--speculative-draft-model-path", "$DRAFT"))
-        revision = _hub_revision(draft)
+        revision = draft.hub_revision
         if revision is not None:
             found.append(("--speculative-draft-model-revision", revision))
     found += _draft_length(speculation)

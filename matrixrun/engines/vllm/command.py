@@ -114,14 +114,10 @@ def _server(config: ArmConfig) -> list[Flag]:
         ("--enable-per-request-metrics",),
         ("--seed", "0"),
     ]
-    revision = _hub_revision(config.target)
+    revision = config.target.hub_revision
     if revision is not None:
         found += [("--revision", revision), ("--tokenizer-revision", revision)]
     return found
-
-
-def _hub_revision(checkpoint: Checkpoint) -> str | None:
-    return None if checkpoint.path.startswith(("builtin:", "/", ".", "~")) else checkpoint.revision
 
 
 def _topology(config: ArmConfig) -> list[Flag]:
@@ -188,7 +184,7 @@ def speculative_config(speculation: Speculation, draft: Checkpoint | None) -> di
         settings["num_speculative_tokens"] = speculation.num_speculative_tokens
     if draft is not None:
         settings["model"] = "$DRAFT"
-        revision = _hub_revision(draft)
+        revision = draft.hub_revision
         if revision is not None:
             settings["revision"] = revision
     return {**settings, **speculation.options}
