@@ -12,6 +12,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from matrixrun.evidence.launches import Launch, LaunchEnd
 from matrixrun.fanout.actor import FollowerActor, LaunchSettings, Rendezvous
+from matrixrun.fanout.waiting import answered
 from matrixrun.plan import share
 
 ACTOR_THREADS = 4  # `finish` must get through while `hold` waits
@@ -23,6 +24,7 @@ class Followers:
 
     def __init__(self, launch: Launch, settings: LaunchSettings, group: Any) -> None:
         part = share(launch.gang)
+        self._group = group
         self._actors: list[Any] = [
             FollowerActor.options(
                 num_cpus=part.cpus,
@@ -40,15 +42,19 @@ class Followers:
         """Start all process groups; returns what went wrong with one of them and its log, or None.
 
         Raises:
-            RayError: a node was lost.
+            RayError, LostError: a node was lost.
         """
         started = [
-            actor.follow.remote(rendezvous, rank) for rank, actor in enumerate(self._actors, 1)
+            answered(actor.follow.remote(rendezvous, rank), actor, self._group)
+            for rank, actor in enumerate(self._actors, 1)
         ]
-        for rank, outcome in enumerate(await asyncio.gather(*map(_awaited, started)), 1):
+        for rank, outcome in enumerate(await asyncio.gather(*started), 1):
             if outcome.end is LaunchEnd.UNBUILT:
                 return f"on node {rank} of the launch: {outcome.message}", outcome.log_tail
-        self._holds = [asyncio.ensure_future(_awaited(a.hold.remote())) for a in self._actors]
+        self._holds = [
+            asyncio.ensure_future(answered(actor.hold.remote(), actor, self._group))
+            for actor in self._actors
+        ]
         for hold in self._holds:
             hold.add_done_callback(_noticed)
         return None
@@ -57,7 +63,7 @@ class Followers:
         """Wait until one of the process groups has ended; returns which, and its log.
 
         Raises:
-            RayError: a node was lost.
+            RayError, LostError: a node was lost.
         """
         done, _ = await asyncio.wait(self._holds, return_when=asyncio.FIRST_COMPLETED)
         hold = next(iter(done))
@@ -76,7 +82,3 @@ def _noticed(hold: asyncio.Future[str]) -> None:
     """Nobody waits any more for a process group that ends with its launch."""
     if not hold.cancelled():
         hold.exception()
-
-
-async def _awaited(reference: Any) -> Any:
-    return await reference

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, cast
@@ -18,17 +19,14 @@ from matrixrun.evidence.requests import Pass
 from matrixrun.fanout.actor import LaunchActor, LaunchSettings, PassAnswer, Rendezvous
 from matrixrun.fanout.cluster import bundles, infeasible, nodes
 from matrixrun.fanout.followers import Followers
+from matrixrun.fanout.waiting import CHECK_SECONDS, LostError, answered, awaited, state_of
 from matrixrun.plan import Node, share
 
 STOP_SECONDS = 30.0
-CHECK_SECONDS = 15.0
+RENEW_SECONDS = 120.0  # a gang that Ray has not placed by then is asked for anew
 NODE_LABEL = "ray.io/node-id"  # Ray's own, on every node
 WORDS_SECONDS = 20.0
 ACTOR_THREADS = 4  # `state` and `finish` must get through while `start` or `run` is at work
-
-
-class LostError(Exception):
-    """The node or the worker under a launch went away; the attempt counts for nothing."""
 
 
 class ImpossibleError(Exception):
@@ -77,8 +75,12 @@ class RunningLaunch:
         self._check(gang)
         if not (self._on and await self._held(self._on)):
             # The nodes chosen are gone, or somebody else was faster there.
+            asked = time.monotonic()
             while not await self._held(()):
                 self._check(gang)
+                if time.monotonic() - asked > RENEW_SECONDS:
+                    self._let_go()
+                    asked = time.monotonic()
         # The launcher must hold the accelerators itself: with num_gpus=0 Ray hides nothing and the
         # engine would take every accelerator of the node.
         part = share(gang)
@@ -101,15 +103,19 @@ class RunningLaunch:
                 strategy="STRICT_PACK" if self.launch.gang.nodes == 1 else "STRICT_SPREAD",
                 bundle_label_selector=[{NODE_LABEL: name} for name in on] or None,
             )
-            self._ready = asyncio.ensure_future(_awaited(self._group.ready()))
+            self._ready = asyncio.ensure_future(awaited(self._group.ready()))
         if (await asyncio.wait({self._ready}, timeout=CHECK_SECONDS))[0]:
             self._ready.result()
             return True
         if on:
-            self._ready.cancel()
-            remove_placement_group(self._group)
-            self._group = None
+            self._let_go()
         return False
+
+    def _let_go(self) -> None:
+        """Take back the request for the gang's resources."""
+        self._ready.cancel()
+        remove_placement_group(self._group)
+        self._group = None
 
     def _check(self, gang: Gang) -> None:
         why = infeasible(gang, self._known())
@@ -124,7 +130,7 @@ class RunningLaunch:
         head = asyncio.ensure_future(self._call("start", rendezvous))
         try:
             trouble = await self._followers.start(rendezvous)
-        except RayError as error:
+        except (RayError, LostError) as error:
             head.cancel()
             raise LostError(_first_line(error)) from error
         if trouble is not None:
@@ -162,10 +168,7 @@ class RunningLaunch:
         """What the launch is doing now, and its latest line; empty when it cannot say."""
         if self._actor is None:
             return "waiting for its gang", ""
-        with suppress(RayError, asyncio.TimeoutError):
-            doing: tuple[str, str] = await asyncio.wait_for(self._call_ref("state"), 5)
-            return doing
-        return "", ""
+        return await state_of(self._actor)
 
     async def finish(self) -> tuple[LaunchOutcome, bytes]:
         """Stop the engine; returns the outcome and its log."""
@@ -174,16 +177,14 @@ class RunningLaunch:
 
     async def _call(self, method: str, *args: Any) -> Any:
         try:
-            return await self._call_ref(method, *args)
+            reference = getattr(self._actor, method).remote(*args)
+            return await answered(reference, self._actor, self._group)
         except RayTaskError as error:
             raise LauncherError(str(error)) from error
         except RayError as error:
             # Among them: the actor's node or worker died, Ray killed it for memory, its answer
             # was lost on the way. None of them says anything about the engine.
             raise LostError(_first_line(error)) from error
-
-    def _call_ref(self, method: str, *args: Any) -> Any:
-        return getattr(self._actor, method).remote(*args)
 
     def release(self) -> None:
         """Let go of the gang. The engine's guard ends the engine with its actor in any case."""
@@ -202,10 +203,6 @@ class RunningLaunch:
 
 def _has_words(answer: Any) -> bool:
     return isinstance(answer, LaunchOutcome) and answer.end is not LaunchEnd.SERVED
-
-
-async def _awaited(reference: Any) -> Any:
-    return await reference
 
 
 def _first_line(error: Exception) -> str:

@@ -25,7 +25,6 @@ from matrixrun.fanout import cluster
 from matrixrun.fanout.actor import LaunchSettings, PassAnswer
 from matrixrun.fanout.gang import (
     ImpossibleError,
-    LostError,
     RunningLaunch,
     broken,
     impossible,
@@ -33,6 +32,7 @@ from matrixrun.fanout.gang import (
     unstaged,
     with_attempts,
 )
+from matrixrun.fanout.waiting import LostError
 from matrixrun.judge import JudgeSettings, judge_sweep
 from matrixrun.matrix import Matrix, fingerprint
 from matrixrun.plan import Placement, Plan, PlannedPair, Queue, Running

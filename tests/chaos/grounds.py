@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -153,8 +154,16 @@ class Grounds:
         words += ["--tracking-uri", self.tracking_uri] if self._with_tracking else ["--no-tracking"]
         with output.open("wb") as file:
             self.driver = subprocess.Popen(
-                words, cwd=self.folder, stdout=file, stderr=subprocess.STDOUT
-            )
+                words, cwd=self.folder, stdout=file, stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+            )  # fmt: skip
+
+    def words(self) -> str:
+        """What a driver that does not end has said so far, and where each of its threads is."""
+        assert self.driver is not None
+        self.driver.send_signal(signal.SIGABRT)  # with PYTHONFAULTHANDLER, as `start_driver` sets
+        self.driver.wait(timeout=60)
+        return "\n".join(f"{one.name}:\n{one.read_text()[-6000:]}" for one in self.outputs[-2:])
 
     tracking_uri = ""
 

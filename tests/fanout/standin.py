@@ -53,7 +53,9 @@ class Answer(http.server.BaseHTTPRequestHandler):
 
 
 followers: list[socket.socket] = []
-if rank == 0:
+if nodes == 1:
+    http.server.ThreadingHTTPServer((host, port), Answer).serve_forever()
+elif rank == 0:
     with socket.create_server((head, head_port)) as meeting:
         followers += [meeting.accept()[0] for _ in range(nodes - 1)]
     http.server.ThreadingHTTPServer((host, port), Answer).serve_forever()

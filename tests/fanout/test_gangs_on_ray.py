@@ -4,12 +4,14 @@ accelerators are declared, and the engine is a double (`standin.py`)."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -21,14 +23,15 @@ from matrixrun.evidence.requests import Pass, Request, Sampling
 from matrixrun.fanout import cluster
 from matrixrun.fanout.actor import LaunchSettings, PassAnswer
 from matrixrun.fanout.gang import ImpossibleError, RunningLaunch
+from matrixrun.fanout.waiting import LostError
 from matrixrun.plan import Placement
 
 STANDIN = str(Path(__file__).with_name("standin.py"))
 
 
 @pytest.fixture(scope="module")
-def on_ray() -> Iterator[None]:
-    """A head without accelerators and two nodes of eight."""
+def on_ray() -> Iterator[Any]:
+    """A cluster: a head without accelerators and two nodes of eight."""
     import ray
     from ray.cluster_utils import Cluster
 
@@ -44,7 +47,7 @@ def on_ray() -> Iterator[None]:
         made.add_node(num_cpus=8, num_gpus=8, resources={"accelerator_type:H100": 8})
     try:
         ray.init(address=made.address, logging_level="ERROR", log_to_driver=False)
-        yield
+        yield made
     finally:
         ray.shutdown()
         made.shutdown()
@@ -54,7 +57,8 @@ def on_ray() -> Iterator[None]:
 
 def launch(gang: Gang, *last: str) -> Launch:
     """A launch of the stand-in over the gang's nodes; `last` goes to its followers."""
-    words = ("$PYTHON", STANDIN, "$HOST", "$PORT", "$HEAD", "$HEAD_PORT", str(gang.nodes))
+    meeting = ("$HEAD", "$HEAD_PORT") if gang.nodes > 1 else ("nowhere", "0")
+    words = ("$PYTHON", STANDIN, "$HOST", "$PORT", *meeting, str(gang.nodes))
     env = {"NODE_IP": "$NODE_IP"}
     one = plan().launches[0]
     config = msgspec.structs.replace(one.config, recipe=Recipe(python=sys.executable))
@@ -91,6 +95,7 @@ def standins() -> list[int]:
     return found
 
 
+PLAIN = Gang(accelerators=0, cpus=1)
 OVER = Gang(accelerators=16, accelerator="H100", cpus=2, nodes=2)
 
 
@@ -144,6 +149,95 @@ def test_a_process_group_that_ends_on_another_node_ends_the_launch(
     assert "node 1" in outcome.message
     assert "had enough" in outcome.log_tail
     wait_until(lambda: standins() == [])
+
+
+def test_a_launcher_that_is_frozen_is_lost_and_not_waited_for(
+    on_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a node whose file system hangs: the actor lives, and never answers again."""
+    impatient(monkeypatch, 0.5)
+
+    async def run() -> None:
+        running = RunningLaunch(launch(PLAIN), settings(tmp_path))
+        frozen: list[psutil.Process] = []
+        try:
+            await running.place()
+            assert (await running.start()).end is LaunchEnd.SERVED
+            monkeypatch.setattr("matrixrun.fanout.waiting.SILENT_SECONDS", 2.0)
+            frozen = launchers()
+            for process in frozen:
+                process.suspend()
+            with pytest.raises(LostError, match="has not answered for 2 s"):
+                await running.run(one_pass())
+        finally:
+            running.release()
+            for process in frozen:
+                with contextlib.suppress(psutil.Error):
+                    process.resume()
+
+    asyncio.run(run())
+    wait_until(lambda: standins() == [])
+
+
+def test_a_node_that_is_lost_before_the_launcher_has_started_there_is_not_waited_for(
+    on_ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray would go on looking for a node with the id of the one that is gone."""
+    impatient(monkeypatch, 2.0)
+    before = {node.id for node in cluster.nodes()}
+    node = on_ray.add_node(num_cpus=1)
+    wait_until(lambda: len(cluster.nodes()) > len(before))
+    (chosen,) = {node.id for node in cluster.nodes()} - before
+
+    async def run() -> None:
+        running = RunningLaunch(launch(PLAIN), settings(tmp_path), (chosen,))
+        try:
+            await running.place()
+            on_ray.remove_node(node, allow_graceful=False)
+            with pytest.raises(LostError, match=r"lost|died"):
+                await asyncio.wait_for(running.start(), 60)
+        finally:
+            running.release()
+
+    asyncio.run(run())
+
+
+def test_so_is_one_that_a_follower_was_to_start_on(
+    on_ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient(monkeypatch, 2.0)
+    before = {node.id for node in cluster.nodes()}
+    nodes = [on_ray.add_node(num_cpus=1) for _ in range(2)]
+    wait_until(lambda: len(cluster.nodes()) > len(before) + 1)
+    chosen = tuple({node.id for node in cluster.nodes()} - before)
+    follower = next(node for node in nodes if node.node_id == chosen[1])
+
+    async def run() -> None:
+        over = Gang(accelerators=0, cpus=2, nodes=2)
+        running = RunningLaunch(launch(over), settings(tmp_path), chosen)
+        try:
+            await running.place()
+            on_ray.remove_node(follower, allow_graceful=False)
+            with pytest.raises(LostError, match=r"lost|died"):
+                await asyncio.wait_for(running.start(), 60)
+        finally:
+            running.release()
+            on_ray.remove_node(next(node for node in nodes if node is not follower))
+
+    asyncio.run(run())
+    wait_until(lambda: standins() == [])
+
+
+def impatient(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    for name in ("CHECK_SECONDS", "STATE_SECONDS"):
+        monkeypatch.setattr(f"matrixrun.fanout.waiting.{name}", seconds)
+    for room in ("gang", "followers"):
+        monkeypatch.setattr(f"matrixrun.fanout.{room}.STOP_SECONDS", seconds)
+
+
+def launchers() -> list[psutil.Process]:
+    found = psutil.Process().children(recursive=True)
+    return [one for one in found if "LaunchBody" in "".join(one.cmdline()[:1])]
 
 
 def test_a_gang_goes_to_the_nodes_that_were_chosen_for_it(on_ray: None, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from doubles import Trouble, launches, matrix, new_store, plan, sweep
@@ -13,7 +14,7 @@ from matrixrun.evidence.errors import StoreError
 from matrixrun.evidence.launches import LaunchEnd
 from matrixrun.evidence.verdicts import Verdict
 from matrixrun.fanout import sweep as driver
-from matrixrun.fanout.gang import LostError
+from matrixrun.fanout.waiting import LostError
 from matrixrun.judge import settings_for
 from matrixrun.plan import Node
 from matrixrun.record import Store
@@ -168,6 +169,6 @@ def test_what_ray_raises_for_a_worker_it_killed_counts_as_a_lost_attempt() -> No
         raise OutOfMemoryError("node low on memory")
 
     running = RunningLaunch(plan().launches[0], None)  # type: ignore[arg-type]
-    running._call_ref = lambda *_: killed()  # type: ignore[method-assign]
+    running._actor = SimpleNamespace(start=SimpleNamespace(remote=killed))
     with pytest.raises(LostError, match="low on memory"):
         asyncio.run(running.start())
