@@ -35,3 +35,10 @@ def vllm_environment(cache: Path) -> Environment:
 def vllm_python(vllm_environment: Environment) -> Path:
     """The interpreter of that environment; it has torch and transformers."""
     return vllm_environment.python
+
+
+@pytest.fixture(scope="session")
+def llamacpp_python(cache: Path) -> Path:
+    """The interpreter of llama.cpp's in-process server package by the default recipe."""
+    recipe = get("llamacpp").default_recipe
+    return prepare(recipe, cache=cache, timeout=3600, on_line=print).python

@@ -1,9 +1,10 @@
 """A reproduction of one failing cell, ready to attach upstream: nothing but the engine itself.
 
-README.md  off.sh  on.sh  requests.json  reproduce.py  finding.json  on.log  off.log  overlay/
+README.md  off.sh  on.sh  requests.json  reproduce.py  engine.py  finding.json  on.log  off.log
+overlay/
 
-`reproduce.py` needs the standard library only; it is a file a kind of engine under
-`templates/reproduce/`, since each speaks its own HTTP. It also minimises, by replay.
+`reproduce.py` needs the standard library only; it also minimises, by replay. `engine.py` is a file
+a kind of engine under `templates/reproduce/engines/`, since each speaks its own HTTP.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from matrixrun.record.replay import Reader
 from matrixrun.signoff.detail import CellDetail, detail_of
 from matrixrun.signoff.page import settings_of
 
+PACKAGE = Path(str(files("matrixrun")))
 PORTS = {"off": 8001, "on": 8002}
 LOG_BYTES = 200_000
 OVERLAY = "overlay"
@@ -110,6 +112,7 @@ def _write(
     for arm, role in (("off", "A"), ("on", "on")):
         launch = planned.get(evidence.outcomes[role].launch)
         if launch is not None:
+            launch = _with_own_programs(launch, folder)
             write_bytes(folder / f"{arm}.sh", _script(launch, PORTS[arm]).encode())
             _copy_overlay(launch, folder)
         if store.info.store_text:
@@ -118,11 +121,19 @@ def _write(
                 write_bytes(folder / f"{arm}.log", log.read_bytes()[-LOG_BYTES:])
     write_json(folder / "requests.json", _requests(observed, result, shown))
     write_json(folder / "finding.json", result)
-    program = files("matrixrun.signoff").joinpath("templates", "reproduce", f"{_kind(evidence)}.py")
-    if program.is_file():
-        write_bytes(folder / "reproduce.py", program.read_bytes())
-    write_bytes(folder / "README.md", _readme(evidence, result, program.is_file()).encode())
+    runs = _copy_program(_kind(evidence), folder)
+    write_bytes(folder / "README.md", _readme(evidence, result, runs).encode())
     return folder
+
+
+def _copy_program(kind: str, folder: Path) -> bool:
+    """Write the program that shows the fault; False where none speaks the engine's HTTP."""
+    programs = files("matrixrun.signoff").joinpath("templates", "reproduce")
+    speaks = programs.joinpath("engines", f"{kind}.py")
+    if speaks.is_file():
+        write_bytes(folder / "reproduce.py", programs.joinpath("reproduce.py").read_bytes())
+        write_bytes(folder / "engine.py", speaks.read_bytes())
+    return speaks.is_file()
 
 
 def _requests(observed: CellObservations, result: CellResult, shown: Implicated) -> dict[str, Any]:
@@ -157,6 +168,17 @@ def _copy_overlay(launch: PlannedLaunch, folder: Path) -> None:
         shutil.copytree(overlay, folder / OVERLAY, ignore=left_out, dirs_exist_ok=True)
 
 
+def _with_own_programs(launch: PlannedLaunch, folder: Path) -> PlannedLaunch:
+    """The launch with our own scripts on its command line copied into the folder: somebody who has
+    no matrixrun is to start it."""
+    argv = list(launch.argv)
+    for place, word in enumerate(argv):
+        if Path(word).is_relative_to(PACKAGE) and Path(word).is_file():
+            write_bytes(folder / Path(word).name, Path(word).read_bytes())
+            argv[place] = f"$HERE/{Path(word).name}"
+    return msgspec.structs.replace(launch, argv=tuple(argv))
+
+
 def _script(launch: PlannedLaunch, port: int) -> str:
     """A launch as a shell script; what it cannot know is a variable at its top."""
     if launch.argv[:1] == ("attach",):
@@ -168,21 +190,26 @@ def _script(launch: PlannedLaunch, port: int) -> str:
         "KEY": "none",
         "TARGET": launch.target["path"],
         "DRAFT": launch.draft["path"] if launch.draft else "",
+        "BINARY": launch.recipe.get("binary") or "",
     }
+    words = " ".join([*launch.argv, *launch.env.values()])
     recipe = {key: value for key, value in launch.recipe.items() if value}
     lines = ["#!/bin/bash", f"# environment: {json.dumps(recipe)}"]
-    for name, value in values.items():
-        lines.append(f"{name}=${{{name}:-{shlex.quote(value)}}}")
+    lines += [
+        f"{name}=${{{name}:-{shlex.quote(value)}}}"
+        for name, value in values.items()
+        if f"${name}" in words
+    ]
     lines += [f"export {name}={_shell(value)}" for name, value in sorted(launch.env.items())]
+    lines.append('HERE=$(cd "$(dirname "$0")" && pwd)')
     if launch.recipe.get("overlay"):
-        lines.append('HERE=$(cd "$(dirname "$0")" && pwd)')
         lines.append(f'export PYTHONPATH="$HERE/{OVERLAY}${{PYTHONPATH:+:$PYTHONPATH}}"')
     return "\n".join([*lines, "exec " + " ".join(map(_shell, launch.argv)), ""])
 
 
 def _shell(word: str) -> str:
     """Quote a word for a shell, its placeholders left open."""
-    for name in ("PYTHON", "HOST", "PORT", "KEY", "TARGET", "DRAFT"):
+    for name in ("PYTHON", "HOST", "PORT", "KEY", "TARGET", "DRAFT", "BINARY", "HERE"):
         if f"${name}" in word:
             escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("`", "\\`")
             return f'"{escaped}"'

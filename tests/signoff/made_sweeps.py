@@ -64,6 +64,7 @@ class Arm:
     version: str = "0.32.0"
     draft_hash: str = "d" * 64
     text: str = ""
+    engine: str = "vllm"
 
 
 HEALTHY = Arm()
@@ -172,7 +173,8 @@ def _outcome(cell: Cell, role: str, arm: Arm) -> LaunchOutcome:
     argv = ("$PYTHON", "-m", "vllm", "serve", "$TARGET", "--port", "$PORT")
     speculation = ("--speculative-config", '{"method": "ngram"}') if role == "on" else ()
     drafts = {"draft": arm.draft_hash} if role == "on" else {}
-    facts = {"engine": "vllm", "version": arm.version, "torch_version": "2.13.0", "block_size": 32}
+    facts = {"engine": arm.engine, "version": arm.version, "torch_version": "2.13.0"}
+    facts |= {"block_size": 32}
     return LaunchOutcome(
         launch=f"{role}.{cell.id}",
         fingerprint="f" * 16,

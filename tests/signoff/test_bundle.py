@@ -86,7 +86,7 @@ def bundle(tmp_path: Path) -> Path:
 
 def run(folder: Path, off: str, on: str, *more: str) -> subprocess.CompletedProcess[str]:
     """Run the bundle's script in an interpreter that has nothing but the standard library."""
-    command = [sys.executable, "-I", "-S", "reproduce.py", "--off", off, "--on", on, *more]
+    command = [sys.executable, "-E", "-s", "-S", "reproduce.py", "--off", off, "--on", on, *more]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 

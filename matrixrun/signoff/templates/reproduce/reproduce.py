@@ -1,10 +1,11 @@
-"""Show that vLLM answers otherwise with speculation on than with it off. Standard library only.
+"""Show that an engine answers otherwise with speculation on than with it off.
 
 Start the two servers (off.sh, on.sh), then:
 
     python reproduce.py --off http://127.0.0.1:8001 --on http://127.0.0.1:8002
     python reproduce.py --off ... --on ... --minimise requests.min.json
 
+Needs the standard library only, and `engine.py` beside it, which speaks the engine's own HTTP.
 Every request is sent to both servers, greedy, as token ids, with as many in flight as in the run
 that found the fault. Where the answers part, the server without speculation is asked how much it
 prefers its own best token to the one that the other emitted. Exit code 1: it does by more than the
@@ -16,8 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import urllib.error
-import urllib.request
 import uuid
 from argparse import Namespace
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-SECONDS = 600
+import engine  # type: ignore[import-not-found]
 
 Case = dict[str, Any]
 Found = list[dict[str, Any]]
@@ -52,7 +51,7 @@ def main() -> int:
             options.minimise.write_text(json.dumps(smallest) + "\n")
             lengths = [len(request["prompt"]) for request in smallest["requests"]]
             print(f"{options.minimise}: {len(lengths)} requests, prompts of {lengths} tokens")
-    except (urllib.error.URLError, OSError) as error:
+    except OSError as error:  # HTTP errors are such
         print(f"cannot ask a server: {error}", file=sys.stderr)
         return 2
     return 1 if faults else 0
@@ -68,7 +67,7 @@ def differences(options: Namespace, case: Case) -> Found:
         if place is None:
             continue
         prefix = request["prompt"] + on[:place]
-        regret = regret_of(options.off, options.key, prefix, on[place])
+        regret = engine.regret(options.off, options.key, prefix, on[place])
         found.append(
             {
                 "request": request["id"],
@@ -99,31 +98,12 @@ def answers_of(url: str, key: str, case: Case) -> list[list[int]]:
     salt = uuid.uuid4().hex
 
     def ask(request: dict[str, Any]) -> list[int]:
-        body = {**case["sampling"], "prompt": request["prompt"], "cache_salt": salt}
-        body |= {"max_tokens": request["max_tokens"], "logprobs": 2, "return_token_ids": True}
-        tokens: list[int] = post(url, key, body)["choices"][0]["token_ids"]
+        tokens: list[int] = engine.emitted(url, key, request, case["sampling"], salt)
         return tokens
 
+    engine.begin(url, key)
     with ThreadPoolExecutor(case["concurrency"]) as pool:
         return list(pool.map(ask, case["requests"]))
-
-
-def regret_of(url: str, key: str, prefix: list[int], token: int) -> float:
-    """Nats by which the server, in one prefill, prefers its best token to this one."""
-    body = {"prompt": [*prefix, token], "max_tokens": 1, "prompt_logprobs": 1, "temperature": 0.0}
-    rows = post(url, key, body | {"cache_salt": uuid.uuid4().hex})["choices"][0]["prompt_logprobs"]
-    row = {int(name): value["logprob"] for name, value in rows[-1].items()}
-    return float(max(row.values()) - row[token])
-
-
-def post(url: str, key: str, body: dict[str, Any]) -> Any:
-    request = urllib.request.Request(
-        f"{url.rstrip('/')}/v1/completions",
-        data=json.dumps({"model": "target", **body}).encode(),
-        headers={"Content-Type": "application/json", "Authorization": f"Bearer {key}"},
-    )
-    with urllib.request.urlopen(request, timeout=SECONDS) as answer:
-        return json.load(answer)
 
 
 def minimised(options: Namespace, case: Case, names: set[str]) -> Case:
