@@ -1,10 +1,12 @@
-"""From plain data to a Matrix: pydantic's errors in the words of a matrix file."""
+"""From plain data to a Matrix, or to another of our files: pydantic's errors in a file's words."""
 
 from __future__ import annotations
 
+import re
 import types
 import typing
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -21,6 +23,8 @@ from matrixrun.matrix.problems import (
     raise_problems,
 )
 from matrixrun.matrix.schema import Matrix
+
+M = TypeVar("M", bound=BaseModel)
 
 _WANTED = {
     "string_type": "text",
@@ -48,36 +52,62 @@ def validate(data: Any, positions: Positions, file: str, folder: Folder) -> Matr
     Raises:
         MatrixError: unknown or missing keys, wrong types, values out of bounds: all of them.
     """
+    return validated(Matrix, data, positions, file, page="docs/matrix.md", context=folder)
+
+
+def validated(
+    kind: type[M], data: Any, positions: Positions, file: str, *, page: str, context: Any = None
+) -> M:
+    """The data of a file as `kind`; `page` of the docs says what may stand in such a file.
+
+    Raises:
+        MatrixError: as `validate`.
+    """
     try:
-        return Matrix.model_validate(data, context=folder)
+        return kind.model_validate(data, context=context)
     except ValidationError as error:
+        words = _Words(kind, page)
         details = error.errors(include_url=False)
-        raise_problems(file, positions, [_problem(detail) for detail in details])
+        raise_problems(file, positions, [words.problem(detail) for detail in details])
         raise
 
 
-def _problem(detail: ErrorDetails) -> Problem:
-    key, kind = detail["loc"], detail["type"]
-    if kind == "extra_forbidden":
-        return _unknown_key(key)
-    if kind == "missing":
-        return _missing(key)
-    return _wrong_value(key, kind, detail["input"], detail)
+@dataclass(frozen=True)
+class _Words:
+    """Says what is wrong in a file that should hold `root`."""
+
+    root: type[BaseModel]
+    page: str
+
+    def problem(self, detail: ErrorDetails) -> Problem:
+        key, kind = detail["loc"], detail["type"]
+        if kind == "extra_forbidden":
+            return _unknown_key(self.root, key)
+        if kind == "missing":
+            return _missing(key)
+        return _wrong_value(self, key, kind, detail["input"], detail)
 
 
-def _wrong_value(key: Key, kind: str, value: Any, detail: ErrorDetails) -> Problem:
+def _wrong_value(words: _Words, key: Key, kind: str, value: Any, detail: ErrorDetails) -> Problem:
     context = detail.get("ctx", {})
-    message, remedy = detail["msg"], "docs/matrix.md says what may stand here"
+    message, remedy = detail["msg"], f"{words.page} says what may stand here"
     if kind in _WANTED:
         message = f"must be {_WANTED[kind]}, but is {described(value)}"
         remedy = _type_remedy(_WANTED[kind], value)
     elif kind in _BOUNDS:
-        words, limit = _BOUNDS[kind]
-        message = f"must be {words} {context[limit]}, but is {value}"
-        remedy = f"write a number that is {words} {context[limit]}"
-    elif kind == "literal_error":
+        bound, limit = _BOUNDS[kind]
+        message = f"must be {bound} {context[limit]}, but is {value}"
+        remedy = f"write a number that is {bound} {context[limit]}"
+    elif kind in ("literal_error", "enum"):
         message = f"must be {context['expected']}, but is {described(value)}"
-        remedy = _literal_remedy(key, value)
+        remedy = did_you_mean(str(value), re.findall(r"'([^']*)'", context["expected"]))
+    elif kind.startswith("date_"):
+        message, remedy = f"must be a date, but is {described(value)}", "write it as 2026-12-31"
+    elif kind == "string_too_short" and context["min_length"] > 1:
+        message = (
+            f"must have at least {context['min_length']} characters, but is {described(value)}"
+        )
+        remedy = "write more of it"
     elif kind == "string_too_short":
         message, remedy = "must not be empty text", "write a value, or remove the key"
     elif kind == "string_pattern_mismatch":
@@ -90,11 +120,11 @@ def _wrong_value(key: Key, kind: str, value: Any, detail: ErrorDetails) -> Probl
     return Problem(key, message, remedy)
 
 
-def _unknown_key(key: Key) -> Problem:
+def _unknown_key(root: type[BaseModel], key: Key) -> Problem:
     name = str(key[-1])
-    section = _model_at(key[:-1])
+    section = _model_at(root, key[:-1])
     remedy = did_you_mean(name, section.model_fields if section is not None else {})
-    if len(key) == 1 and name in BY_NAME:
+    if root is Matrix and len(key) == 1 and name in BY_NAME:
         remedy = f"axes stand under `grid:`; among the sections, {remedy}"
     return Problem(key, f"unknown key `{name}`", remedy)
 
@@ -120,16 +150,9 @@ def _type_remedy(wanted: str, value: Any) -> str:
     return f"write {wanted}"
 
 
-def _literal_remedy(key: Key, value: Any) -> str:
-    section = _model_at(key[:-1])
-    field = section.model_fields.get(str(key[-1])) if section is not None else None
-    choices = [str(choice) for choice in typing.get_args(field.annotation)] if field else []
-    return did_you_mean(str(value), choices)
-
-
-def _model_at(key: Key) -> type[BaseModel] | None:
+def _model_at(root: type[BaseModel], key: Key) -> type[BaseModel] | None:
     """The section that stands at a key path, found by walking the types of the schema."""
-    current: Any = Matrix
+    current: Any = root
     for part in key:
         if isinstance(current, type) and issubclass(current, BaseModel):
             field = current.model_fields.get(str(part))

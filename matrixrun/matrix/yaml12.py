@@ -229,15 +229,16 @@ def _scalar(node: ScalarNode, key: Key) -> Any:
 
 def _integer(text: str, key: Key) -> int:
     quoted = f'put it in quotes ("{text}") if it is text'
+    smaller = f"write a smaller number; {quoted}"
     if _LEADING_ZERO.match(text):
         plain = text.lstrip("+-0") or "0"
         message = f"{text} is a different number to different YAML readers"
         raise Invalid(Problem(key, message, f"write {plain} if it is a number; {quoted}"))
     if len(text) > 20:
-        raise Invalid(Problem(key, f"the number {text[:20]}... is too large", quoted))
+        raise Invalid(Problem(key, f"the number {text[:20]}... is too large", smaller))
     value = int(text, 0) if text[:2] in ("0o", "0x") else int(text)
     if abs(value) >= MAX_INTEGER:
-        raise Invalid(Problem(key, f"the number {text} is too large", quoted))
+        raise Invalid(Problem(key, f"the number {text} is too large", smaller))
     return value
 
 
@@ -248,5 +249,6 @@ def _real(text: str, key: Key) -> float:
     value = float(text)
     if math.isinf(value):
         message = f"the number {text} is too large"
-        raise Invalid(Problem(key, message, f'put it in quotes ("{text}") if it is text'))
+        remedy = f'write a smaller number; put it in quotes ("{text}") if it is text'
+        raise Invalid(Problem(key, message, remedy))
     return value

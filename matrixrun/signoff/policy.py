@@ -28,14 +28,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from packaging.version import InvalidVersion, Version
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.errors import MatrixError, UserError
 from matrixrun.evidence.verdicts import Verdict
 from matrixrun.judge import ExpectedVerdict
 from matrixrun.matrix.axes import BY_NAME
-from matrixrun.matrix.problems import did_you_mean, error_at
+from matrixrun.matrix.problems import did_you_mean
+from matrixrun.matrix.validation import validated
 from matrixrun.matrix.yaml12 import parse
 
 LEAST_HASH = 8
@@ -149,26 +150,10 @@ def read_policy(path: Path) -> Policy:
     data = {} if document.data is None else document.data
     if not isinstance(data, dict):
         raise MatrixError(str(path), 1, "", "the policy is not a mapping", remedy=_REMEDY)
-    try:
-        return Policy.model_validate(data)
-    except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        message = detail["msg"].removeprefix("Value error, ")
-        key, remedy = detail["loc"], _REMEDY
-        if detail["type"] == "extra_forbidden":
-            message = f"unknown key `{key[-1]}`"
-            remedy = did_you_mean(str(key[-1]), _fields(key))
-        raise error_at(str(path), document.positions, key, message, remedy) from None
+    return validated(Policy, data, document.positions, str(path), page="docs/signoff.md")
 
 
 _REMEDY = "docs/signoff.md says what may stand there"
-
-
-def _fields(key: tuple[int | str, ...]) -> list[str]:
-    sections: dict[str, type[_Section]] = {
-        "waive": Waiver, "known_faults": KnownFault, "approve": Approval,
-    }  # fmt: skip
-    return list(sections.get(str(key[0]), Policy).model_fields)
 
 
 def reached(version: str, limit: str) -> bool:

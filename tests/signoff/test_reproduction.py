@@ -34,7 +34,7 @@ engines:
   vllm:
     kind: vllm
     limits: {block_size: 32}
-    on: {env: {PYTHONPATH: "INJECTION", FAULTBENCH_CONTROL: "CONTROL"}}
+    on: {env: {PYTHONPATH: "INJECTION", FAULTBENCH_CONTROL: "WHERE"}}
 models:
   tiny-dense:
     target: {path: "builtin:tiny-dense"}
@@ -83,7 +83,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, switch: Switch) -> Path:
     says that there are prompts, and that some failed."""
     folder = tmp_path_factory.mktemp("faulty")
     control = switch.environment["FAULTBENCH_CONTROL"]
-    text = MATRIX.replace("INJECTION", str(INJECTION)).replace("CONTROL", control)
+    text = MATRIX.replace("INJECTION", str(INJECTION)).replace("WHERE", control)
     (folder / "m.yaml").write_text(text)
     return bundle_of(folder)
 
