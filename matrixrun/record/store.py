@@ -190,9 +190,26 @@ class Store:
         return self.plan(_PlannedCells).cells
 
     def pending(self) -> tuple[str, ...]:
-        """The ids of the plan's cells that have no evidence yet."""
+        """The ids of the plan's cells that have no evidence yet; raises as `planned`."""
+        planned = self.planned(_PlannedCells)
         done = {evidence.cell.fingerprint for evidence in self.evidences()}
-        return tuple(cell.id for cell in self.cells() if cell.fingerprint not in done)
+        return tuple(cell.id for cell in planned.cells if cell.fingerprint not in done)
+
+    def planned(self, type_: type[T]) -> T:
+        """The plan as `type_`, which has defaults: they stand for a plan that is not written yet.
+
+        Raises:
+            StoreError: there is evidence but no plan, so nobody can tell what is missing.
+        """
+        path = self.root / "plan.json"
+        if path.exists():
+            return self.plan(type_)
+        if self.evidences():
+            raise StoreError(
+                f"{path} is gone: which cells there should be is not known",
+                remedy=f"`matrixrun run FILE --results {self.root}` writes it again",
+            )
+        return type_()
 
     def plan(self, type_: type[T]) -> T:
         """The plan as the type that was written."""

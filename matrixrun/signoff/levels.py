@@ -80,7 +80,7 @@ def levels_of(store: Store) -> SweepLevels:
         StoreError: evidence is missing or damaged.
     """
     settings, reader = settings_of(store), Reader(store)
-    plan = store.plan(PlanView) if (store.root / "plan.json").exists() else PlanView()
+    plan = store.planned(PlanView)
     wanted = {cell.fingerprint for cell in plan.cells}
     judged = [r for r in store.results() if not wanted or r.cell.fingerprint in wanted]
     evidences = {evidence.cell.id: evidence for evidence in store.evidences()}

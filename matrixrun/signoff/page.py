@@ -126,7 +126,7 @@ def build_page(store: Store) -> Page:
     Raises:
         StoreError: the folder itself, its plan or a result cannot be read.
     """
-    plan = store.plan(PlanView) if (store.root / "plan.json").exists() else PlanView()
+    plan = store.planned(PlanView)
     # Of cells with the same verdict those with findings come first.
     found = sorted(_planned(store.results(), plan), key=lambda one: one.cell.id)
     found.sort(key=lambda one: not one.findings)

@@ -143,6 +143,14 @@ def test_evidence_is_written_once(store: Store) -> None:
     assert store.evidence(evidence.cell.id) == evidence
 
 
+def test_without_the_plan_nobody_says_that_nothing_is_missing(store: Store) -> None:
+    assert store.pending() == ()
+    run_cell(store, make_cell())
+    with pytest.raises(StoreError, match="plan.json is gone") as caught:
+        store.pending()
+    assert "writes it again" in str(caught.value)
+
+
 def test_a_full_disk_keeps_the_old_file_and_leaves_no_rest(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -407,6 +407,18 @@ def test_mistakes_in_a_policy_name_file_line_and_key(
     assert words in str(caught.value)
 
 
+def test_all_mistakes_in_a_policy_are_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text("block: [BROKEN]\nslower_by: 2\napprove: [{sha256: AB, reason: x}]\n")
+
+    with pytest.raises(MatrixError) as caught:
+        read_policy(path)
+
+    told = [line for line in str(caught.value).splitlines() if line.startswith(str(path))]
+    assert [line.split(": ")[1] for line in told] == ["block[0]", "slower_by", "approve[0].sha256"]
+    assert "at least 8 characters" in told[2]
+
+
 @pytest.mark.parametrize(
     ("version", "limit", "there"),
     [
