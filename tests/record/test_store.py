@@ -146,7 +146,7 @@ def test_evidence_is_written_once(store: Store) -> None:
 def test_without_the_plan_nobody_says_that_nothing_is_missing(store: Store) -> None:
     assert store.pending() == ()
     run_cell(store, make_cell())
-    with pytest.raises(StoreError, match="plan.json is gone") as caught:
+    with pytest.raises(StoreError, match=r"plan\.json is gone") as caught:
         store.pending()
     assert "writes it again" in str(caught.value)
 
