@@ -40,6 +40,7 @@ from matrixrun.fanout import hardware
 
 S = TypeVar("S", bound=engines.Server)
 
+COMPILED = "compiled"  # in the cache: what engines compiled, by environment
 LOG_BYTES = 4_000_000
 TAIL_LINES = 40
 # Repeats itself, so that a prompt-lookup drafter drafts too.
@@ -102,6 +103,7 @@ class LaunchBody:
         self._log = self._folder / "engine.log"
         self._state = ("waiting", "")
         self._server: engines.Server | engines.Attached | None = None
+        self._weights: models.Weights | None = None
         self._outcome = LaunchOutcome(
             launch=launch.id, fingerprint=launch.fingerprint, end=LaunchEnd.LOST
         )
@@ -129,6 +131,8 @@ class LaunchBody:
             self._fail(self._death(error), error, error.log_tail)
         except MatrixrunError as error:
             self._fail(LaunchEnd.UNBUILT, error, "")
+        known = {} if self._weights is None else self._weights.identities()
+        self._outcome = msgspec.structs.replace(self._outcome, checkpoints=known)
         return self._outcome
 
     def _death(self, error: EngineDied) -> LaunchEnd:
@@ -188,7 +192,9 @@ class LaunchBody:
         )
         target = self._local(config.target, environment.python)
         draft = self._local(config.draft, environment.python) if config.draft else None
-        self._describe(target, draft)
+        self._outcome = msgspec.structs.replace(self._outcome, hardware=hardware.describe())
+        paths = {"target": target} | ({} if draft is None else {"draft": draft})
+        self._weights = models.Weights(paths, self._settings.cache)
         self._state = ("starting", "")
         return kind(
             command,
@@ -201,6 +207,7 @@ class LaunchBody:
             mounts=(self._settings.cache,),
             accelerators=self._launch.gang.accelerators,
             places=None if rendezvous is None else rendezvous.places(rank),
+            compiled=self._settings.cache / COMPILED / environment.key,
         )
 
     def _local(self, checkpoint: Checkpoint, python: Path) -> str:
@@ -217,15 +224,6 @@ class LaunchBody:
             self._state = (doing, engines.mask_text(line.strip(), self._secrets(), self._argv()))
 
         return on_line
-
-    def _describe(self, target: str, draft: str | None) -> None:
-        checkpoints = {}
-        for name, path in (("target", target), ("draft", draft)):
-            if path is not None and Path(path).exists():
-                checkpoints[name] = models.checkpoint_identity(Path(path)).sha256
-        self._outcome = msgspec.structs.replace(
-            self._outcome, hardware=hardware.describe(), checkpoints=checkpoints
-        )
 
     def _client(self) -> engines.Client:
         assert self._server is not None

@@ -57,7 +57,7 @@ def clean(
 def _folders(results_root: Path) -> Iterator[tuple[Path, Path]]:
     """Every folder that might be deleted, with the lock that its users take."""
     cache = cache_folder()
-    for parent in (cache / "engines", cache / "models"):
+    for parent in (cache / "engines", cache / "models", cache / "compiled"):
         for folder in _children(parent):
             yield folder, folder.with_name(f"{folder.name}.lock")
     for copy in (folder for above in _children(cache / COPIES) for folder in _children(above)):
