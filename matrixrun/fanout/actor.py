@@ -104,6 +104,7 @@ class LaunchBody:
         self._state = ("waiting", "")
         self._server: engines.Server | engines.Attached | None = None
         self._weights: models.Weights | None = None
+        self._over = False
         self._outcome = LaunchOutcome(
             launch=launch.id, fingerprint=launch.fingerprint, end=LaunchEnd.LOST
         )
@@ -168,6 +169,8 @@ class LaunchBody:
         )
         ready = server.start()
         facts = asyncio.run(_warm(self._client()))
+        if self._over:  # abandoned in this very moment
+            return
         self._outcome = msgspec.structs.replace(
             self._outcome,
             end=LaunchEnd.SERVED,
@@ -229,12 +232,15 @@ class LaunchBody:
         assert self._server is not None
         return self._server.client(request_timeout=self._settings.request_timeout)
 
-    def abandon(self, why: str, tail: str) -> LaunchOutcome:
+    def abandon(self, end: LaunchEnd, why: str, tail: str) -> LaunchOutcome:
         """End the engine, since a process group of it on another node has ended."""
-        self._fail(LaunchEnd.DIED, MatrixrunError(why), tail)
+        self._fail(end, MatrixrunError(why), tail)
         return self._outcome
 
     def _fail(self, end: LaunchEnd, error: MatrixrunError, tail: str) -> None:
+        if self._over:  # what comes after the first failure is our own ending of the engine
+            return
+        self._over = True
         endpoint, shown_env, message = self._launch.config.endpoint, {}, error.message
         if endpoint is not None:
             end, message = LaunchEnd.AWAY, _naming(endpoint.url, message)
@@ -308,10 +314,11 @@ class FollowerBody(LaunchBody):
             self._fail(LaunchEnd.UNBUILT, error, "")
         return self._outcome
 
-    def hold(self) -> str:
-        """Wait until the process group has ended; returns the end of its log."""
+    def hold(self) -> tuple[LaunchEnd, str]:
+        """Wait until the process group has ended; returns how, and the end of its log."""
         assert isinstance(self._server, engines.Follower)
-        return self._server.wait()
+        tail = self._server.wait()
+        return (LaunchEnd.LOST if self._server.killed() else LaunchEnd.DIED), tail
 
 
 # Ray makes an asyncio actor of any class with a coroutine method, and runs its other methods in the

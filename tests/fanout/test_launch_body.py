@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -18,12 +20,12 @@ from matrixrun.models import checkpoint_identity
 STANDIN = str(Path(__file__).with_name("standin.py"))
 
 
-def launch(target: Path, recipe: Recipe) -> Launch:
-    """A launch of the stand-in on one node, of one process."""
+def launch(target: Path, recipe: Recipe, nodes: int = 1) -> Launch:
+    """A launch of the stand-in; over more nodes than one it waits for the others' processes."""
     one = plan().launches[0]
     checkpoint = Checkpoint(path=str(target))
     config = msgspec.structs.replace(one.config, recipe=recipe, target=checkpoint)
-    words = ("$PYTHON", STANDIN, "$HOST", "$PORT", "127.0.0.1", "0", "1", "0")
+    words = ("$PYTHON", STANDIN, "$HOST", "$PORT", "127.0.0.1", "0", str(nodes), "0")
     command = Command(argv=words, env={"NODE_IP": "127.0.0.1"})
     return msgspec.structs.replace(one, config=config, command=command, gang=Gang(accelerators=0))
 
@@ -62,6 +64,24 @@ def test_another_engine_version_has_a_cache_of_its_own(tmp_path: Path) -> None:
 
     versions = [Recipe(install=(f"vllm==0.3{n}.0",)) for n in (1, 2)]
     assert len({key(recipe) for recipe in versions}) == 2
+
+
+def test_what_ended_a_launch_first_is_its_end_not_how_its_engine_was_stopped_then(
+    target: Path, tmp_path: Path
+) -> None:
+    """The head of a launch over nodes still starts when a process group elsewhere has ended."""
+    waiting = launch(target, Recipe(python=sys.executable), nodes=2)
+    body = LaunchBody(waiting, LaunchSettings(tmp_path / "cache", 60.0, 20.0, 60.0))
+    starting = threading.Thread(target=body.start)
+    starting.start()
+    while body.state()[0] != "starting":
+        time.sleep(0.02)
+    time.sleep(0.5)
+    abandoned = body.abandon(LaunchEnd.DIED, "its process group on node 1 ended", "why")
+    starting.join(30)
+    outcome, _ = body.finish()
+    assert abandoned.end is outcome.end is LaunchEnd.DIED
+    assert "node 1" in outcome.message
 
 
 def test_an_outcome_names_the_checkpoint_that_was_served(target: Path, tmp_path: Path) -> None:
