@@ -71,6 +71,7 @@ class Server:
         self._compiled = compiled
         self._env: dict[str, str] = {}
         self._held: Held | None = None
+        self._stopped = False
 
     @property
     def base_url(self) -> str:
@@ -136,7 +137,9 @@ class Server:
         return code in (-signal.SIGKILL, -signal.SIGTERM) or held.unguarded()
 
     def stop(self) -> None:
-        """End the engine and everything it started; a second call does nothing."""
+        """End the engine and everything it started, also one that another thread is just starting;
+        a second call does nothing."""
+        self._stopped = True
         self._end()
 
     def log_tail(self, lines: int = TAIL_LINES) -> str:
@@ -176,6 +179,8 @@ class Server:
         status_path = self.log_path.with_name(self.log_path.name + ".guard")
         with self.log_path.open("wb") as log:
             self._held = Held(argv, env=self._env, output=log, status_path=status_path)
+        if self._stopped:
+            self._end()
         self._started = time.monotonic()
 
     def _caches(self) -> dict[str, str]:

@@ -167,6 +167,8 @@ class LaunchBody:
         self._server = server = self._prepare(
             engines.Server, self._launch.command, rendezvous, rank=0
         )
+        if self._over:  # abandoned while it was built
+            return
         ready = server.start()
         facts = asyncio.run(_warm(self._client()))
         if self._over:  # abandoned in this very moment

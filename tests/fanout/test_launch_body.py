@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 from doubles import plan
 
@@ -74,11 +75,10 @@ def test_what_ended_a_launch_first_is_its_end_not_how_its_engine_was_stopped_the
     body = LaunchBody(waiting, LaunchSettings(tmp_path / "cache", 60.0, 20.0, 60.0))
     starting = threading.Thread(target=body.start)
     starting.start()
-    while body.state()[0] != "starting":
+    while not [p for p in psutil.process_iter(["cmdline"]) if STANDIN in (p.info["cmdline"] or ())]:
         time.sleep(0.02)
-    time.sleep(0.5)
     abandoned = body.abandon(LaunchEnd.DIED, "its process group on node 1 ended", "why")
-    starting.join(30)
+    starting.join(60)
     outcome, _ = body.finish()
     assert abandoned.end is outcome.end is LaunchEnd.DIED
     assert "node 1" in outcome.message
