@@ -19,8 +19,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+import psutil
+
 from matrixrun import engines, models
-from matrixrun.engines.processes import marked
 from matrixrun.evidence.launches import Launch
 from matrixrun.fanout.actor import WARM_UP
 from matrixrun.matrix import Matrix, expand
@@ -88,7 +89,8 @@ def measure(
         asyncio.run(first_answer(server))
         wall = time.monotonic() - began
         assert server._held is not None
-        times = [process.cpu_times() for process in marked(server._held.marker)]
+        family = psutil.Process(server._held.status()["keeper"]).children(recursive=True)
+        times = [process.cpu_times() for process in family]
     assert weights.identities()
     return wall, sum(t.user + t.system + t.children_user + t.children_system for t in times)
 

@@ -65,7 +65,7 @@ def address() -> Iterator[str]:
 
 
 def process_groups() -> dict[str, str]:
-    """The node on which each process group of an engine runs: `head`, `follower`."""
+    """The raylet under which each process group of an engine runs: `head`, `follower`."""
     found = {}
     for process in psutil.process_iter():
         try:
@@ -74,7 +74,7 @@ def process_groups() -> dict[str, str]:
             continue
         if words[1:3] == ["-m", "vllm.entrypoints.cli.main"] and "--nnodes" in words:
             name = "follower" if "--headless" in words else "head"
-            found[name] = env.get("RAY_NODE_ID", "")
+            found[name] = env.get("RAY_RAYLET_PID", "")
     return found
 
 
@@ -90,7 +90,7 @@ def test_a_pair_whose_ranks_stand_on_two_nodes_passes(address: str, tmp_path: Pa
     until = time.monotonic() + RUN_SECONDS
     try:
         while driver.poll() is None and time.monotonic() < until:
-            seen |= process_groups()
+            seen |= {name: raylet for name, raylet in process_groups().items() if raylet}
             time.sleep(2)
     finally:
         driver.terminate()
