@@ -28,6 +28,7 @@ class VLLM:
     cache_variables: ClassVar[dict[str, str]] = {
         "VLLM_CACHE_ROOT": "vllm",
         "TRITON_CACHE_DIR": "triton",
+        "TORCHINDUCTOR_CACHE_DIR": "inductor",
         "FLASHINFER_WORKSPACE_BASE": "flashinfer",
         "CUDA_CACHE_PATH": "nv",
     }
