@@ -107,13 +107,19 @@ def main() -> None:
     recipe = engines.get("vllm").default_recipe
     environment = engines.prepare(recipe, cache=cache, timeout=3600, on_line=print)
     target = models.build("builtin:tiny-dense", environment.python, cache, print)
+    with tempfile.TemporaryDirectory(prefix="matrixrun-") as scratch:
+        compare(environment, target, scratch)
+
+
+def compare(environment: engines.Environment, target: Path, scratch: str) -> None:
+    """Launch again and again."""
     assert environment.path is not None
     for mode, settings in MODES.items():
         launch = off_launch(settings)
         took: dict[str, tuple[float, float]] = {}
         for state in (NOTHING, NO_CACHES, KEPT) if mode == "eager" else (NO_CACHES, KEPT):
             if state != KEPT:
-                work = Path(tempfile.mkdtemp(prefix="matrixrun-cold-"))
+                work = Path(tempfile.mkdtemp(prefix="cold-", dir=scratch))
             if state == NOTHING:
                 forget([environment.path, target])
             took[state] = measure(launch, environment, target, work)
