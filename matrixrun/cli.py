@@ -43,7 +43,7 @@ cluster_commands.add(app)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The matrix file.")]
 SweepRef = Annotated[
-    str, typer.Argument(metavar="SWEEP", help="A results folder, or a sweep's id.")
+    str, typer.Argument(metavar="SWEEP", help="A results folder, a sweep's id, or its URL.")
 ]
 Only = Annotated[
     list[str] | None,
@@ -57,7 +57,7 @@ TrackingUri = Annotated[
     ),
 ]
 CostsFrom = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Option(
         "--costs",
         metavar="RESULTS",
@@ -73,9 +73,12 @@ ResultsRoot = Annotated[
 def run(  # noqa: PLR0917 (typer passes by name)
     file: File,
     results: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--results", metavar="DIR", help="The sweep's own folder; an existing one is resumed."
+            "--results",
+            metavar="DIR",
+            help="The sweep's own folder, or a URL such as s3://BUCKET/SWEEP; an existing one is"
+            " resumed.",
         ),
     ] = None,
     only: Only = None,
@@ -108,16 +111,17 @@ def run(  # noqa: PLR0917 (typer passes by name)
     """Run a matrix and say the verdict of every cell."""
     from matrixrun import signoff as signing
     from matrixrun.fanout import RunOptions, run_matrix
+    from matrixrun.record import folder_of, place_of
 
     options = RunOptions(
-        results=results,
+        results=None if results is None else place_of(results),
         only=tuple(only or ()),
         address=address,
         tracking_uri=tracking_uri,
         track=not no_tracking,
         deadline_seconds=None if deadline is None else deadline * 60,
         quiet=quiet,
-        costs=tuple(costs or ()),
+        costs=tuple(map(folder_of, costs or ())),
     )
     report = signing.write_report if no_tracking else signing.report_with_plots
     end = run_matrix(file, options, report)
@@ -155,14 +159,15 @@ def plan(  # noqa: PLR0917 (typer passes by name)
 ) -> None:
     """Show what `run` would do: cells, pairs, launches, and what the plan cannot see."""
     from matrixrun import plan as planning
-    from matrixrun.record import with_expectations
+    from matrixrun.record import folder_of, with_expectations
     from matrixrun.record.costs import read_costs
 
     if nodes is not None and not simulate:
         remedy = "add --simulate, or leave --nodes out"
         raise UserError("--nodes has no effect without --simulate", remedy=remedy)
     matrix, whole = planning.plan_file(file)
-    learned = planning.with_costs(with_expectations(matrix, whole), read_costs(costs or ()))
+    known = read_costs(map(folder_of, costs or ()))
+    learned = planning.with_costs(with_expectations(matrix, whole), known)
     made = planning.select(learned, tuple(only or ()))
     if simulate:
         named = "1x8" if nodes is None else nodes
@@ -182,11 +187,12 @@ def plan(  # noqa: PLR0917 (typer passes by name)
 @app.command(epilog=EPILOG)
 def judge(sweep: SweepRef, results_root: ResultsRoot = Path("results")) -> None:
     """Judge a sweep again from its stored observations; the same evidence, the same verdicts."""
-    from matrixrun.record import choose, find_sweep
+    from matrixrun.record import choose, opened
     from matrixrun.record.replay import rejudge
 
-    store, results, code = rejudge(find_sweep(sweep, results_root))
-    choose().final(results, code, root=store.root, pending=store.pending())
+    with opened(sweep, results_root) as store:
+        results, code = rejudge(store)
+    choose().final(results, code, root=store.where, pending=store.pending())
     raise typer.Exit(code)
 
 
@@ -197,12 +203,11 @@ def sync(
     results_root: ResultsRoot = Path("results"),
 ) -> None:
     """Fill MLflow from a results folder; what is there already is not logged twice."""
-    from matrixrun.record import Store, Tracking, find_sweep
+    from matrixrun.record import Tracking, opened
     from matrixrun.signoff import write_plots
 
-    store = Store.open(find_sweep(sweep, results_root))
-    tracking = Tracking(tracking_uri, store.info.matrix_name)
-    with store.writing():
+    with opened(sweep, results_root) as store, store.writing():
+        tracking = Tracking(tracking_uri, store.info.matrix_name)
         write_plots(store)
         tracking.sync(store, pending=store.pending())
     typer.echo(tracking.where())
@@ -250,14 +255,14 @@ def report(
 ) -> None:
     """Write a sweep's report: one HTML file with the verdicts and all their evidence."""
     from matrixrun import signoff as signing
-    from matrixrun.record import Store, find_sweep
+    from matrixrun.record import opened
 
-    store = Store.open(find_sweep(sweep, results_root))
-    typer.echo(signing.write_report(store, out, say=lambda line: typer.echo(line, err=True)))
-    if junit is not None:
-        typer.echo(signing.write_junit(store, junit))
-    for folder in () if bundles is None else signing.write_bundles(store, bundles):
-        typer.echo(folder)
+    with opened(sweep, results_root) as store:
+        typer.echo(signing.write_report(store, out, say=lambda line: typer.echo(line, err=True)))
+        if junit is not None:
+            typer.echo(signing.write_junit(store, junit))
+        for folder in () if bundles is None else signing.write_bundles(store, bundles):
+            typer.echo(folder)
 
 
 @baseline_app.command("accept", epilog=EPILOG)
@@ -275,20 +280,20 @@ def accept_baseline(
 ) -> None:
     """Write what a sweep showed as a file for review: the expectations of those to come."""
     from matrixrun import signoff as signing
-    from matrixrun.record import Store, find_sweep
+    from matrixrun.record import opened
 
-    store = Store.open(find_sweep(sweep, results_root))
-    text = signing.accept(store)
-    if out is None:
-        sys.stdout.write(text)
-    else:
-        typer.echo(signing.write_baseline(out, text))
-    if not no_tracking:
-        try:
-            tagged = signing.tag_baseline(store, text, tracking_uri)
-            typer.echo(f"MLflow: {tagged} runs are tagged `baseline: accepted`", err=True)
-        except TrackingError as error:
-            typer.echo(f"not tagged in MLflow: {error}", err=True)
+    with opened(sweep, results_root) as store:
+        text = signing.accept(store)
+        if out is None:
+            sys.stdout.write(text)
+        else:
+            typer.echo(signing.write_baseline(out, text))
+        if not no_tracking:
+            try:
+                tagged = signing.tag_baseline(store, text, tracking_uri)
+                typer.echo(f"MLflow: {tagged} runs are tagged `baseline: accepted`", err=True)
+            except TrackingError as error:
+                typer.echo(f"not tagged in MLflow: {error}", err=True)
 
 
 @app.command(epilog=EPILOG)
@@ -313,17 +318,17 @@ def signoff(  # noqa: PLR0917 (typer passes by name)
 ) -> None:
     """Say whether a sweep may be signed, and why not: 0 signed, 1 not signed."""
     from matrixrun import signoff as signing
-    from matrixrun.record import Store, find_sweep
+    from matrixrun.record import opened
 
     options = signing.SignoffOptions(
         against=against, policy=policy, upgrades=tuple(upgrade or ()), results_root=results_root
     )
-    store = Store.open(find_sweep(sweep, results_root))
-    decision = signing.sign_off(store, options)
-    typer.echo(signing.decision_text(decision))
-    if by is not None:
-        for one in signing.record(store, decision, by, tracking_uri):
-            typer.echo(f"recorded: {one.model}, version {one.version}")
+    with opened(sweep, results_root) as store:
+        decision = signing.sign_off(store, options)
+        typer.echo(signing.decision_text(decision))
+        if by is not None:
+            for one in signing.record(store, decision, by, tracking_uri):
+                typer.echo(f"recorded: {one.model}, version {one.version}")
     raise typer.Exit(0 if decision.signed else 1)
 
 
@@ -348,7 +353,7 @@ def build_model(
 ) -> None:
     """Build a small checkpoint into the cache, and print its folder."""
     from matrixrun import engines, models
-    from matrixrun.record.cleanup import cache_folder
+    from matrixrun.record.cache import cache_folder
 
     def say(line: str) -> None:
         typer.echo(line, err=True)
@@ -374,7 +379,7 @@ def faultbench(
 ) -> None:
     """Put known faults into a real engine and say which of them the judge catches."""
     from matrixrun.faultbench import BenchOptions, run_bench, show
-    from matrixrun.record.cleanup import cache_folder
+    from matrixrun.record.cache import cache_folder
 
     def say(line: str) -> None:
         typer.echo(line, err=True)

@@ -16,7 +16,10 @@ Address = Annotated[
     ),
 ]
 SweepOnCluster = Annotated[
-    str, typer.Argument(metavar="SWEEP", help="A sweep's id, or a job's submission id.")
+    str,
+    typer.Argument(
+        metavar="SWEEP", help="A sweep's id, its results folder or URL, or a job's submission id."
+    ),
 ]
 Wait = Annotated[
     bool, typer.Option("--wait", help="Show its log, and end with the verdict's exit code.")
@@ -36,7 +39,7 @@ def submit(  # noqa: PLR0917 (typer passes by name)
         typer.Option(
             metavar="DIR",
             help="The sweep's own folder on the cluster, by absolute path, where it outlives the"
-            " job; its last part is the sweep's id. An existing one is resumed.",
+            " job, or a URL; its last part is the sweep's id. An existing one is resumed.",
         ),
     ],
     address: Address = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from matrixrun.engines.reach import Reach
@@ -113,6 +113,12 @@ class Engine(Protocol):
     @property
     def tokenizing(self) -> Tokenizing | None:
         """How texts become ids; None where the checkpoint's own `tokenizer.json` says it."""
+        ...
+
+    @property
+    def cache_variables(self) -> Mapping[str, str]:
+        """The variables that name where the engine and its libraries keep what they compile, with
+        the folder of each below one that is this environment's own."""
         ...
 
     def refuse(self, config: ArmConfig) -> str | None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from matrixrun.engines import containers, tracebacks
-from matrixrun.engines.environments import Environment
+from matrixrun.engines.environments import USED, Environment
 from matrixrun.engines.processes import Held, end_orphans
 from matrixrun.engines.protocol import Client, Engine
 from matrixrun.engines.surroundings import engine_environment, mask, mask_text, telling
@@ -50,10 +50,12 @@ class Server:
         mounts: tuple[Path, ...] = (),
         accelerators: int = 0,
         places: Mapping[str, str] | None = None,
+        compiled: Path | None = None,
     ) -> None:
         """`target` and `draft` fill `$TARGET` and `$DRAFT`: a folder or a hub id. `api_key` is
         made up when None. `mounts` and `accelerators` matter to containers only. `places` fills
-        further placeholders: those of a launch over nodes."""
+        further placeholders: those of a launch over nodes. `compiled` is where the engine keeps
+        what it compiles, for its next start; None leaves that to it."""
         self.engine = engine
         self.host = host
         self.log_path = log_path
@@ -66,8 +68,10 @@ class Server:
         self._ready_timeout = ready_timeout
         self._mounts, self._accelerators = mounts, accelerators
         self._places = dict(places or {})
+        self._compiled = compiled
         self._env: dict[str, str] = {}
         self._held: Held | None = None
+        self._stopped = False
 
     @property
     def base_url(self) -> str:
@@ -133,7 +137,9 @@ class Server:
         return code in (-signal.SIGKILL, -signal.SIGTERM) or held.unguarded()
 
     def stop(self) -> None:
-        """End the engine and everything it started; a second call does nothing."""
+        """End the engine and everything it started, also one that another thread is just starting;
+        a second call does nothing."""
+        self._stopped = True
         self._end()
 
     def log_tail(self, lines: int = TAIL_LINES) -> str:
@@ -161,7 +167,7 @@ class Server:
     def _spawn(self) -> None:
         self.port = free_port(self.host)
         fill = self._fill
-        given = {name: fill(value) for name, value in self._command.env.items()}
+        given = self._caches() | {n: fill(value) for n, value in self._command.env.items()}
         self._env = engine_environment(given, self._environment.overlay)
         argv = [fill(part) for part in self._command.argv]
         if self._environment.image is not None:
@@ -173,7 +179,21 @@ class Server:
         status_path = self.log_path.with_name(self.log_path.name + ".guard")
         with self.log_path.open("wb") as log:
             self._held = Held(argv, env=self._env, output=log, status_path=status_path)
+        if self._stopped:
+            self._end()
         self._started = time.monotonic()
+
+    def _caches(self) -> dict[str, str]:
+        """Where to keep what is compiled; what the node's own environment says goes first."""
+        if self._compiled is None:
+            return {}
+        self._compiled.mkdir(parents=True, exist_ok=True)
+        (self._compiled / USED).touch()
+        return {
+            variable: str(self._compiled / name)
+            for variable, name in self.engine.cache_variables.items()
+            if variable not in os.environ
+        }
 
     def _fill(self, text: str) -> str:
         values = {

@@ -40,6 +40,7 @@ from matrixrun.fanout import hardware
 
 S = TypeVar("S", bound=engines.Server)
 
+COMPILED = "compiled"  # in the cache: what engines compiled, by environment
 LOG_BYTES = 4_000_000
 TAIL_LINES = 40
 # Repeats itself, so that a prompt-lookup drafter drafts too.
@@ -102,6 +103,8 @@ class LaunchBody:
         self._log = self._folder / "engine.log"
         self._state = ("waiting", "")
         self._server: engines.Server | engines.Attached | None = None
+        self._weights: models.Weights | None = None
+        self._over = False
         self._outcome = LaunchOutcome(
             launch=launch.id, fingerprint=launch.fingerprint, end=LaunchEnd.LOST
         )
@@ -129,6 +132,8 @@ class LaunchBody:
             self._fail(self._death(error), error, error.log_tail)
         except MatrixrunError as error:
             self._fail(LaunchEnd.UNBUILT, error, "")
+        known = {} if self._weights is None else self._weights.identities()
+        self._outcome = msgspec.structs.replace(self._outcome, checkpoints=known)
         return self._outcome
 
     def _death(self, error: EngineDied) -> LaunchEnd:
@@ -162,8 +167,12 @@ class LaunchBody:
         self._server = server = self._prepare(
             engines.Server, self._launch.command, rendezvous, rank=0
         )
+        if self._over:  # abandoned while it was built
+            return
         ready = server.start()
         facts = asyncio.run(_warm(self._client()))
+        if self._over:  # abandoned in this very moment
+            return
         self._outcome = msgspec.structs.replace(
             self._outcome,
             end=LaunchEnd.SERVED,
@@ -188,7 +197,9 @@ class LaunchBody:
         )
         target = self._local(config.target, environment.python)
         draft = self._local(config.draft, environment.python) if config.draft else None
-        self._describe(target, draft)
+        self._outcome = msgspec.structs.replace(self._outcome, hardware=hardware.describe())
+        paths = {"target": target} | ({} if draft is None else {"draft": draft})
+        self._weights = models.Weights(paths, self._settings.cache)
         self._state = ("starting", "")
         return kind(
             command,
@@ -201,6 +212,7 @@ class LaunchBody:
             mounts=(self._settings.cache,),
             accelerators=self._launch.gang.accelerators,
             places=None if rendezvous is None else rendezvous.places(rank),
+            compiled=self._settings.cache / COMPILED / environment.key,
         )
 
     def _local(self, checkpoint: Checkpoint, python: Path) -> str:
@@ -218,25 +230,19 @@ class LaunchBody:
 
         return on_line
 
-    def _describe(self, target: str, draft: str | None) -> None:
-        checkpoints = {}
-        for name, path in (("target", target), ("draft", draft)):
-            if path is not None and Path(path).exists():
-                checkpoints[name] = models.checkpoint_identity(Path(path)).sha256
-        self._outcome = msgspec.structs.replace(
-            self._outcome, hardware=hardware.describe(), checkpoints=checkpoints
-        )
-
     def _client(self) -> engines.Client:
         assert self._server is not None
         return self._server.client(request_timeout=self._settings.request_timeout)
 
-    def abandon(self, why: str, tail: str) -> LaunchOutcome:
+    def abandon(self, end: LaunchEnd, why: str, tail: str) -> LaunchOutcome:
         """End the engine, since a process group of it on another node has ended."""
-        self._fail(LaunchEnd.DIED, MatrixrunError(why), tail)
+        self._fail(end, MatrixrunError(why), tail)
         return self._outcome
 
     def _fail(self, end: LaunchEnd, error: MatrixrunError, tail: str) -> None:
+        if self._over:  # what comes after the first failure is our own ending of the engine
+            return
+        self._over = True
         endpoint, shown_env, message = self._launch.config.endpoint, {}, error.message
         if endpoint is not None:
             end, message = LaunchEnd.AWAY, _naming(endpoint.url, message)
@@ -310,10 +316,11 @@ class FollowerBody(LaunchBody):
             self._fail(LaunchEnd.UNBUILT, error, "")
         return self._outcome
 
-    def hold(self) -> str:
-        """Wait until the process group has ended; returns the end of its log."""
+    def hold(self) -> tuple[LaunchEnd, str]:
+        """Wait until the process group has ended; returns how, and the end of its log."""
         assert isinstance(self._server, engines.Follower)
-        return self._server.wait()
+        tail = self._server.wait()
+        return (LaunchEnd.LOST if self._server.killed() else LaunchEnd.DIED), tail
 
 
 # Ray makes an asyncio actor of any class with a coroutine method, and runs its other methods in the

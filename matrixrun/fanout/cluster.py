@@ -33,6 +33,7 @@ def connect(address: str | None = None) -> None:
     if ray.is_initialized():
         return
     wanted = address or os.environ.get("RAY_ADDRESS")
+    _check(wanted, "--address" if address else "RAY_ADDRESS")
     # Workers import this very package; an installed copy on the nodes is used where there is one.
     runtime_env = {"env_vars": {"PYTHONPATH": _python_path()}}
     options: dict[str, Any] = {
@@ -54,6 +55,23 @@ def connect(address: str | None = None) -> None:
             remedy="check --address and that `ray status` works there; a cluster that requires a"
             " token needs RAY_AUTH_MODE=token in this shell too",
         ) from error
+
+
+def _check(address: str | None, named: str) -> None:
+    """Refuse an address that the driver cannot work with: Ray would try for half a minute first.
+
+    A client's connection (`ray://`) has neither placement on chosen nodes nor what is free on each;
+    `http://` is the dashboard's, which takes jobs.
+    """
+    scheme = "" if address is None else address.partition("://")[0].lower()
+    if address is None or scheme == address.lower():
+        return
+    dashboard = address if scheme.startswith("http") else "http://HEAD:8265"
+    raise UserError(
+        f"{named} {address}: the driver has to run inside the cluster",
+        remedy=f"from elsewhere, `matrixrun submit FILE --address {dashboard}` runs it there; on a"
+        " node of the cluster, name HOST:6379 or `auto`",
+    )
 
 
 def _python_path() -> str:

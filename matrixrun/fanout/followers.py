@@ -36,7 +36,7 @@ class Followers:
             ).remote(launch, settings)
             for rank in range(1, launch.gang.nodes)
         ]
-        self._holds: list[asyncio.Future[str]] = []
+        self._holds: list[asyncio.Future[tuple[LaunchEnd, str]]] = []
 
     async def start(self, rendezvous: Rendezvous) -> tuple[str, str] | None:
         """Start all process groups; returns what went wrong with one of them and its log, or None.
@@ -59,15 +59,17 @@ class Followers:
             hold.add_done_callback(_noticed)
         return None
 
-    async def ended(self) -> tuple[str, str]:
-        """Wait until one of the process groups has ended; returns which, and its log.
+    async def ended(self) -> tuple[LaunchEnd, str, str]:
+        """Wait until one of the process groups has ended; returns how, which, and its log.
 
         Raises:
             RayError, LostError: a node was lost.
         """
         done, _ = await asyncio.wait(self._holds, return_when=asyncio.FIRST_COMPLETED)
         hold = next(iter(done))
-        return f"its process group on node {self._holds.index(hold) + 1} ended", hold.result()
+        (end, tail), node = hold.result(), self._holds.index(hold) + 1
+        how = "was killed" if end is LaunchEnd.LOST else "ended"
+        return end, f"its process group on node {node} {how}", tail
 
     def release(self) -> None:
         """End all process groups and let go of their nodes."""
@@ -78,7 +80,7 @@ class Followers:
                 ray.kill(actor)
 
 
-def _noticed(hold: asyncio.Future[str]) -> None:
+def _noticed(hold: asyncio.Future[tuple[LaunchEnd, str]]) -> None:
     """Nobody waits any more for a process group that ends with its launch."""
     if not hold.cancelled():
         hold.exception()

@@ -135,7 +135,7 @@ class RunningLaunch:
             raise LostError(_first_line(error)) from error
         if trouble is not None:
             head.cancel()
-            return cast(LaunchOutcome, await self._call("abandon", *trouble))
+            return cast(LaunchOutcome, await self._call("abandon", LaunchEnd.UNBUILT, *trouble))
         return cast(LaunchOutcome, await self._with_followers(head))
 
     async def run(self, pass_: Pass) -> PassAnswer | LaunchOutcome:

@@ -24,6 +24,7 @@ from matrixrun.evidence.errors import UserError
 from matrixrun.evidence.verdicts import EXIT_CODES
 from matrixrun.fanout.parcel import pack
 from matrixrun.matrix import Matrix
+from matrixrun.record import is_url
 
 SWEEP = "matrixrun.sweep"
 SUBMISSION = "matrixrun.submission"
@@ -146,8 +147,9 @@ class Jobs:
         return self.submit(known.submission)
 
     def find(self, reference: str) -> Job:
-        """The latest attempt at a sweep, or the job of this submission id."""
-        jobs = self._jobs()
+        """The latest attempt at a sweep, or the job of this submission id; a results folder or its
+        URL names the sweep of its last part."""
+        jobs, reference = self._jobs(), PurePosixPath(reference).name
         attempts = [job for job in jobs if job.sweep == reference]
         if attempts:
             return max(attempts, key=lambda job: job.attempt)
@@ -282,11 +284,17 @@ def check(submission: Submission) -> Matrix:
     Raises:
         UserError: the file is wrong, or the results folder has no absolute path.
     """
-    if not PurePosixPath(submission.results).is_absolute():
+    if is_url(submission.results):
+        if _CREDENTIALS.search(submission.results):
+            raise UserError(
+                "--results: an address with credentials would be shown with the job",
+                remedy="leave them out, and set them in the head node's environment",
+            )
+    elif not PurePosixPath(submission.results).is_absolute():
         raise UserError(
             f"--results {submission.results}: a job's working folder goes away with it",
             remedy="name an absolute path, on a folder that outlives the job and that a head"
-            " started anew will find",
+            " started anew will find, or a URL such as s3://BUCKET/SWEEP",
         )
     if submission.tracking_uri and _CREDENTIALS.search(submission.tracking_uri):
         raise UserError(

@@ -13,7 +13,7 @@ import msgspec
 
 from matrixrun import plan as planning
 from matrixrun.evidence.cells import Cell
-from matrixrun.evidence.errors import TrackingError
+from matrixrun.evidence.errors import StoreError, TrackingError
 from matrixrun.evidence.verdicts import CellEvidence
 from matrixrun.fanout import cluster
 from matrixrun.fanout.actor import LaunchSettings
@@ -35,17 +35,19 @@ from matrixrun.record import (
     read_expectations,
     with_expectations,
 )
-from matrixrun.record.cleanup import cache_folder
+from matrixrun.record.cache import cache_folder
 from matrixrun.record.costs import read_costs
+from matrixrun.record.remote import Remote
 from matrixrun.record.replay import judge_store
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line adds to a matrix file; `deadline_seconds` None: no deadline.
 
+    `results` is the sweep's folder, here or kept elsewhere; None makes a new one here.
     `costs` are results folders of earlier sweeps, which estimates are corrected by."""
 
-    results: Path | None = None
+    results: Path | Remote | None = None
     only: tuple[str, ...] = ()
     address: str | None = None
     tracking_uri: str | None = None
@@ -84,8 +86,8 @@ def run_matrix(file: Path, options: RunOptions, report: Report) -> RunEnd:
         if not plan.cells:
             display.note(f"{file}: nothing to run: no cell is left after exclude and constraints")
             return RunEnd(5)
-        store = open_store(file, matrix, whole, options.results)
-        with store.writing():
+        store = open_store(file, matrix, whole, options.results, display.note)
+        with store.writing(display.note):
             for trouble in store.set_damaged_aside():
                 display.note(f"{trouble}; its cell is run again, what was there is in damaged/")
             require_same_cells(store, whole)
@@ -113,8 +115,8 @@ def run_further(
     whole = planning.build(matrix, Expansion(cells=tuple(cells.values()), excluded=()))
     plan = planning.select(whole, [cell.id for cell in further])
     with choose(quiet=options.quiet) as display:
-        store = open_store(file, matrix, whole, options.results)
-        with store.writing():
+        store = open_store(file, matrix, whole, options.results, display.note)
+        with store.writing(display.note):
             require_same_cells(store, plan)
             store.write_plan(planning.to_json(plan))
             run = _Run(matrix, plan, store, display=display, options=options, report=report)
@@ -122,21 +124,32 @@ def run_further(
     return store
 
 
-def open_store(file: Path, matrix: Matrix, plan: Plan, results: Path | None) -> Store:
+def open_store(
+    file: Path,
+    matrix: Matrix,
+    plan: Plan,
+    place: Path | Remote | None,
+    say: Callable[[str], None],
+) -> Store:
     """A new results folder for the matrix, or the one that is to be resumed.
 
     Raises:
         UserError: the folder holds something else, or the sweep of another matrix.
+        StoreError: where it is kept cannot be read.
     """
+    remote = place if isinstance(place, Remote) else None
+    results = place.local if isinstance(place, Remote) else place
+    for trouble in () if remote is None else remote.pull():
+        say(f"{trouble}; it was left there, and its cell is run again")
     text = file.read_text(encoding="utf-8")
     info = new_sweep(matrix.name, text, matrix_file=file.name, store_text=matrix.store_text)
     if results is not None and (results / "sweep.json").exists():
-        store = Store.open(results)
+        store = Store.open(results, remote)
         require_same_matrix(store, file, text, plan, info.matrix_sha256)
         return store
     if results is not None:
         info = msgspec.structs.replace(info, id=results.resolve().name)
-    store = Store.create(results or Path("results") / info.id, info)
+    store = Store.create(results or Path("results") / info.id, info, remote)
     store.write_matrix(text)
     return store
 
@@ -204,7 +217,7 @@ class _Run:
     def _head(self, left: Plan, resumed: int) -> SweepHead:
         return SweepHead(
             sweep=self.store.info.id,
-            root=self.store.root,
+            root=self.store.where,
             cells=len(self.plan.cells),
             launches=len(left.launches),
             naive_launches=left.naive_launches,
@@ -284,7 +297,7 @@ class _Run:
         self.display.final(
             results,
             code,
-            root=self.store.root,
+            root=self.store.where,
             report=self.report(self.store),
             where=self._track(pending),
             pending=pending,
@@ -296,8 +309,9 @@ class _Run:
         if self.tracking is None:
             return ""
         try:
+            self.store.settle()  # before anything is logged
             self.tracking.sync(self.store, pending=pending)
-        except TrackingError as error:
+        except (StoreError, TrackingError) as error:
             self.display.note(f"MLflow: {error}")
-            return f"nothing is lost: `matrixrun sync {self.store.root}` fills MLflow later"
+            return f"nothing is lost: `matrixrun sync {self.store.where}` fills MLflow later"
         return self.tracking.where()

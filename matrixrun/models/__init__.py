@@ -4,6 +4,7 @@ catalogue   the `builtin:` names: find, names, is_builtin, checkpoint_folder, re
 building    build: make a built-in checkpoint once and keep it
 identity    checkpoint_identity: which checkpoint was it
 interface   check_interface: does a draft fit its target
+weights     Weights: checkpoints read ahead and identified while a launch starts
 recipes/    scripts that an engine's interpreter runs by path; nothing here imports them
 """
 
@@ -19,11 +20,13 @@ from matrixrun.models.catalogue import (
 )
 from matrixrun.models.identity import Identity, checkpoint_identity
 from matrixrun.models.interface import check_interface
+from matrixrun.models.weights import Weights, read_ahead
 
 __all__ = [
     "Checkpoint",
     "Family",
     "Identity",
+    "Weights",
     "build",
     "check_interface",
     "checkpoint_folder",
@@ -31,5 +34,6 @@ __all__ = [
     "find",
     "is_builtin",
     "names",
+    "read_ahead",
     "recipe_hash",
 ]

@@ -46,12 +46,7 @@ def checkpoint_identity(folder: Path, cache_file: Path | None = None) -> Identit
     Raises:
         UserError: nothing to identify is there.
     """
-    paths = _identified_files(folder)
-    if not paths:
-        raise UserError(
-            f"{folder} holds no checkpoint",
-            remedy=f"name a folder that holds {', '.join(PATTERNS)}",
-        )
+    paths = identified_files(folder)
     remembered = _load(cache_file)
     hashes = {path.name: _file_hash(path, remembered) for path in paths}
     _save(cache_file, remembered)
@@ -62,10 +57,17 @@ def checkpoint_identity(folder: Path, cache_file: Path | None = None) -> Identit
     return Identity(total.hexdigest(), tuple(sorted(hashes.items())), size)
 
 
-def _identified_files(folder: Path) -> list[Path]:
+def identified_files(folder: Path) -> list[Path]:
+    """Return the files that an engine reads of a checkpoint, as in `checkpoint_identity`."""
     if folder.is_file():
         return [folder]
-    return sorted({p for pattern in PATTERNS for p in folder.glob(pattern) if p.is_file()})
+    found = sorted({p for pattern in PATTERNS for p in folder.glob(pattern) if p.is_file()})
+    if not found:
+        raise UserError(
+            f"{folder} holds no checkpoint",
+            remedy=f"name a folder that holds {', '.join(PATTERNS)}",
+        )
+    return found
 
 
 def _file_hash(path: Path, remembered: dict[str, str]) -> str:

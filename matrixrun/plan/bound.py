@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from matrixrun.evidence.launches import Launch, Role
 from matrixrun.plan.nodes import Node, share
 from matrixrun.plan.order import longest_chain
+
+MOST_LENGTHS = 24  # of launches, at which rounds are counted
+ROUNDING = 1e-9
 
 Size = Fraction
 Seen = Callable[[Size], Size]
@@ -20,7 +24,8 @@ def lower_bound(launches: Sequence[Launch], nodes: Sequence[Node]) -> float:
 
     - the longest chain: a launch and the scorer that waits for it;
     - the work of all launches over what the nodes hold, gangs counted whole;
-    - the same for all but the scorers, and the shortest scorer: whichever of them ends last, its
+    - the rounds that the launches of some length or more take, each at least that long;
+    - both for all but the scorers, and the shortest scorer: whichever of them ends last, its
       scorer is still to come; also for the launches of some width or more alone.
     """
     bounds = [longest_chain(launches)]
@@ -29,7 +34,7 @@ def lower_bound(launches: Sequence[Launch], nodes: Sequence[Node]) -> float:
         mine = [n for n in nodes if n.accelerator == kind]
         theirs = [x for x in launches if kinds == {kind} or x.gang.accelerator == kind]
         if theirs:
-            bounds += [_whole_gangs(theirs, mine), *_before_the_last_scorer(theirs, mine)]
+            bounds += [_no_shorter(theirs, mine), *_before_the_last_scorer(theirs, mine)]
     return max(bounds)
 
 
@@ -49,23 +54,47 @@ def _before_the_last_scorer(launches: Sequence[Launch], nodes: Sequence[Node]) -
     for width in {_held(launch, nodes) for launch in scored}:
         wide = [launch for launch in scored if _held(launch, nodes) >= width]
         last = min(scorers[cell] for launch in wide for cell in launch.cells)
-        yield _whole_gangs(wide, nodes) + last
+        yield _no_shorter(wide, nodes) + last
 
 
-def _whole_gangs(launches: Iterable[Launch], nodes: Sequence[Node]) -> float:
-    """The bound by work, over dual feasible functions (Fekete and Schepers, "New classes of fast
-    lower bounds for bin packing problems", 2001): what stands on one node at one time has sizes of
-    1 together at most, and so have their images. On unlike nodes only the plain sum holds."""
+def _no_shorter(launches: Sequence[Launch], nodes: Sequence[Node]) -> float:
+    """The earliest end of the last of these launches: by their work, and by whole rounds."""
+    return max(_whole_gangs(launches, nodes, _seconds), *_rounds(launches, nodes))
+
+
+def _rounds(launches: Sequence[Launch], nodes: Sequence[Node]) -> Iterator[float]:
+    """Bounds by counting. Of what ends before k + 1 times a length, each launch of that length or
+    more runs at one of the first k multiples of it: at none of them do more than the nodes hold."""
+    lengths = sorted({launch.seconds for launch in launches})
+    for shortest in lengths[:: len(lengths) // MOST_LENGTHS + 1]:
+        long = [launch for launch in launches if launch.seconds >= shortest]
+        needed = _whole_gangs(long, nodes, lambda _: 1.0)
+        yield math.ceil(needed - ROUNDING) * shortest
+
+
+def _seconds(launch: Launch) -> float:
+    return launch.seconds
+
+
+def _whole_gangs(
+    launches: Iterable[Launch], nodes: Sequence[Node], value: Callable[[Launch], float]
+) -> float:
+    """What all these launches are worth, over what the nodes hold at once.
+
+    Gangs are counted by dual feasible functions (Fekete and Schepers, "New classes of fast lower
+    bounds for bin packing problems", 2001): what stands on one node at one time has sizes of 1
+    together at most, and so have their images. On unlike nodes only the plain sum holds.
+    """
     sizes = [_size(node) for node in nodes]
     largest, alike = max(sizes), min(sizes) == max(sizes)
     capacity = sum(sizes) / largest
     pieces: dict[Size, float] = {}
     for launch in launches:
         size = _held(launch, nodes) / largest
-        pieces[size] = pieces.get(size, 0.0) + launch.seconds * launch.gang.nodes
+        pieces[size] = pieces.get(size, 0.0) + value(launch) * launch.gang.nodes
     functions = _dual_feasible(sorted(pieces)) if alike else iter([_plain])
     return max(
-        sum(float(seen(size)) * seconds for size, seconds in pieces.items()) / float(capacity)
+        sum(float(seen(size)) * worth for size, worth in pieces.items()) / float(capacity)
         for seen in functions
     )
 

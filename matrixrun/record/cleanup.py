@@ -11,19 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import filelock
-import platformdirs
 import psutil
 
 from matrixrun import engines
+from matrixrun.record.cache import cache_folder
+from matrixrun.record.remote import COPIES, is_sent
 from matrixrun.record.sweep import is_sweep
 
 DELETING = ".deleting-"
-
-
-def cache_folder() -> Path:
-    """Where environments and checkpoints are kept: MATRIXRUN_CACHE, or the user's cache folder."""
-    named = os.environ.get("MATRIXRUN_CACHE")
-    return Path(named).absolute() if named else platformdirs.user_cache_path("matrixrun")
 
 
 def clean(
@@ -32,8 +27,9 @@ def clean(
     """List what was not used for so many seconds, and delete it when `delete` is set.
 
     What a process on this machine works with stays, however old: a folder whose lock is held, or
-    that a running command names. Below `results_root` only sweeps are looked at. Engines that
-    outlived their launcher are listed too, and ended when `delete` is set.
+    that a running command names; and so does the copy of a sweep that is kept elsewhere, while
+    there is something in it that was not sent. Below `results_root` only sweeps are looked at.
+    Engines that outlived their launcher are listed too, and ended when `delete` is set.
     """
     for orphan in engines.orphans():
         say(f"{'ending' if delete else 'would end'} orphaned engine process {orphan}")
@@ -61,9 +57,12 @@ def clean(
 def _folders(results_root: Path) -> Iterator[tuple[Path, Path]]:
     """Every folder that might be deleted, with the lock that its users take."""
     cache = cache_folder()
-    for parent in (cache / "engines", cache / "models"):
+    for parent in (cache / "engines", cache / "models", cache / "compiled"):
         for folder in _children(parent):
             yield folder, folder.with_name(f"{folder.name}.lock")
+    for copy in (folder for above in _children(cache / COPIES) for folder in _children(above)):
+        if is_sent(copy) or copy.name.startswith(DELETING):
+            yield copy, copy / ".lock"
     for folder in _children(results_root):
         if is_sweep(folder) or folder.name.startswith(DELETING):
             yield folder, folder / ".lock"

@@ -32,7 +32,7 @@ def print_closing(
     results: Sequence[CellResult],
     exit_code: int,
     *,
-    root: Path,
+    root: Path | str,
     where: str,
     report: Path | None = None,
     pending: Sequence[str] = (),

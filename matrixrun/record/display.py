@@ -38,7 +38,7 @@ class SweepHead(msgspec.Struct, frozen=True, kw_only=True):
     cells that an earlier run has finished."""
 
     sweep: str
-    root: Path
+    root: Path | str
     cells: int
     launches: int
     naive_launches: int
@@ -92,7 +92,7 @@ class Display(Protocol):
         results: Sequence[CellResult],
         exit_code: int,
         *,
-        root: Path,
+        root: Path | str,
         where: str = "",
         report: Path | None = None,
         pending: Sequence[str] = (),
@@ -163,7 +163,7 @@ class QuietDisplay:
         results: Sequence[CellResult],
         exit_code: int,
         *,
-        root: Path,
+        root: Path | str,
         where: str = "",
         report: Path | None = None,
         pending: Sequence[str] = (),
@@ -285,7 +285,7 @@ class LiveDisplay(QuietDisplay):
         results: Sequence[CellResult],
         exit_code: int,
         *,
-        root: Path,
+        root: Path | str,
         where: str = "",
         report: Path | None = None,
         pending: Sequence[str] = (),

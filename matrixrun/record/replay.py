@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 from matrixrun.evidence.requests import Observation, PassRecord, ProbeRecords, Score
@@ -112,12 +111,11 @@ def judge_store(
     return judge_sweep(Reader(store).cells(evidences), settings, final=True).results
 
 
-def rejudge(root: Path) -> tuple[Store, tuple[CellResult, ...], int]:
+def rejudge(store: Store) -> tuple[tuple[CellResult, ...], int]:
     """Judge a finished sweep again with the settings it was run with, and keep the verdicts.
 
-    Returns the store, the results and the exit code.
+    Returns the results and the exit code.
     """
-    store = Store.open(root)
     with store.writing():
         results = judge_store(store, store.settings(JudgeSettings))
         pending = store.pending()
@@ -125,4 +123,4 @@ def rejudge(root: Path) -> tuple[Store, tuple[CellResult, ...], int]:
         for result in results:
             store.write_result(result)
         store.write_summary(results, code, pending=pending)
-    return store, results, code
+    return results, code

@@ -42,6 +42,7 @@ from matrixrun.record.observations import (
     encode_observations,
     encode_scores,
 )
+from matrixrun.record.remote import Remote, mirrored
 from matrixrun.record.summary import summary, summary_markdown
 from matrixrun.record.sweep import (
     SWEEP_FILE,
@@ -63,13 +64,15 @@ class Store:
     what lies there is damaged.
     """
 
-    def __init__(self, root: Path, info: SweepInfo) -> None:
+    def __init__(self, root: Path, info: SweepInfo, remote: Remote | None = None) -> None:
+        """`remote` is where the folder is kept when `root` is only the copy that is worked on."""
         self.root = root
+        self.remote = remote
         self.info = info
         self._finished: dict[str, str] | None = None
 
     @classmethod
-    def create(cls, root: Path, sweep: SweepInfo) -> Store:
+    def create(cls, root: Path, sweep: SweepInfo, remote: Remote | None = None) -> Store:
         """Begin a sweep in `root`, which must be new or empty.
 
         Raises:
@@ -94,12 +97,12 @@ class Store:
                 f"{root} is not empty and not the results folder of a sweep",
                 remedy="choose an empty or new folder with --results",
             )
-        store = cls(root, sweep)
+        store = cls(root, sweep, remote)
         write_json(root / SWEEP_FILE, sweep)
         return store
 
     @classmethod
-    def open(cls, root: Path) -> Store:
+    def open(cls, root: Path, remote: Remote | None = None) -> Store:
         """Open an existing results folder; UserError when `root` is none."""
         root = root.resolve()
         if not is_sweep(root):
@@ -107,14 +110,21 @@ class Store:
                 f"{root} is not the results folder of a sweep: it has no {SWEEP_FILE}",
                 remedy="name the folder that --results was given, or a sweep's id",
             )
-        return cls(root, read_json(root / SWEEP_FILE, SweepInfo))
+        return cls(root, read_json(root / SWEEP_FILE, SweepInfo), remote)
+
+    @property
+    def where(self) -> str:
+        """What a user calls this sweep: its folder, or its URL."""
+        return str(self.root) if self.remote is None else self.remote.shown
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self, say: Callable[[str], None] | None = None) -> Iterator[None]:
         """Hold the folder as its only writer; it is free again when the process ends in any way.
+        Where it is kept elsewhere, what is written is sent there all the while.
 
         Raises:
             UserError: another process is writing.
+            StoreError: where it is kept cannot be written.
         """
         lock = filelock.FileLock(self.root / ".lock", blocking=False)
         try:
@@ -125,9 +135,19 @@ class Store:
                 remedy="wait until it has ended, or choose another --results",
             ) from error
         try:
-            yield
+            with mirrored(self.remote, say or (lambda _: None)):
+                yield
         finally:
             lock.release()
+
+    def settle(self) -> None:
+        """Be sure that what was written so far is where the folder is kept.
+
+        Raises:
+            StoreError: it cannot be written there.
+        """
+        if self.remote is not None:
+            self.remote.push()
 
     def set_state(self, state: SweepState, *, exit_code: int | None = None) -> None:
         """Record where the sweep stands; a state other than RUNNING also notes the time."""

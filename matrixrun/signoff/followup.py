@@ -19,7 +19,7 @@ from matrixrun.evidence.verdicts import CellResult
 from matrixrun.fanout import RunOptions, run_further
 from matrixrun.matrix import AXES, Matrix, expand
 from matrixrun.matrix.cell_identity import value_key
-from matrixrun.record import Store
+from matrixrun.record import Remote, Store
 from matrixrun.record.files import write_json
 from matrixrun.signoff.narrow import FILE, Allowed, FollowUp, narrow, sentence
 from matrixrun.signoff.plots import report_with_plots
@@ -83,10 +83,10 @@ def _run(
 
 
 def _left(options: RunOptions, folder: Path, gone: float) -> RunOptions:
-    deadline = options.deadline_seconds
+    deadline, here = options.deadline_seconds, options.results
     return msgspec.structs.replace(
         options,
-        results=folder,
+        results=here.beside(folder.name) if isinstance(here, Remote) else folder,
         only=(),
         deadline_seconds=None if deadline is None else max(0.0, deadline - gone),
     )

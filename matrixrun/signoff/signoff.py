@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from matrixrun.evidence.errors import UserError
-from matrixrun.record import Store, find_sweep
+from matrixrun.record import Store, find_sweep, folder_of, is_url
 from matrixrun.record.files import write_bytes, write_json
 from matrixrun.signoff.baseline import complete_levels, read_baseline
 from matrixrun.signoff.decision import Decision, decide
@@ -22,8 +22,8 @@ MARKDOWN_FILE = "signoff.md"
 
 
 class SignoffOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says: `against` is a baseline file, a results folder or a sweep's id;
-    `upgrades` are `OLD=NEW` names of engines."""
+    """What the command line says: `against` is a baseline file, or a results folder, a sweep's id
+    or its URL; `upgrades` are `OLD=NEW` names of engines."""
 
     against: str
     policy: Path | None = None
@@ -65,7 +65,8 @@ def read_reference(reference: str, results_root: Path) -> SweepLevels:
             f"there is no baseline file {path}",
             remedy="write one with `matrixrun baseline accept SWEEP --out FILE`",
         )
-    return complete_levels(Store.open(find_sweep(reference, results_root)))
+    folder = folder_of(reference) if is_url(reference) else find_sweep(reference, results_root)
+    return complete_levels(Store.open(folder))
 
 
 def _upgrade(text: str) -> tuple[str, str]:

@@ -21,7 +21,9 @@ host, port, head, head_port, nodes, rank = (
 )  # fmt: skip
 quits = sys.argv[7:] == ["quit"]
 print(json.dumps({"rank": rank, "head": [head, head_port], "node_ip": os.environ["NODE_IP"],
-                  "visible": os.environ.get("CUDA_VISIBLE_DEVICES")}), flush=True)  # fmt: skip
+                  "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+                  "caches": {n: v for n, v in os.environ.items() if n.endswith("CACHE_ROOT")}}),
+      flush=True)  # fmt: skip
 
 
 class Answer(http.server.BaseHTTPRequestHandler):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 import pytest
 from doubles import plan
 
+from matrixrun.evidence.errors import UserError
 from matrixrun.evidence.launches import Gang, Launch
 from matrixrun.fanout import cluster
 from matrixrun.fanout.cluster import bundles, infeasible
@@ -92,3 +95,18 @@ def test_a_node_lost_a_moment_ago_may_come_back(monkeypatch: pytest.MonkeyPatch)
     assert infeasible(gang(8), lately.nodes()) is None
     now[0] = cluster.RETURN_SECONDS + 1
     assert infeasible(gang(8), lately.nodes()) is not None
+
+
+@pytest.mark.parametrize("address", ["ray://head:10001", "http://head:8265", "RAY://head:10001"])
+@pytest.mark.parametrize("by_variable", [True, False])
+def test_an_address_from_outside_the_cluster_is_refused_at_once_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, address: str, by_variable: bool
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address if by_variable else "")
+    began = time.monotonic()
+    with pytest.raises(UserError) as caught:
+        cluster.connect(None if by_variable else address)
+    assert time.monotonic() - began < 1
+    assert address in caught.value.message
+    assert ("RAY_ADDRESS" in caught.value.message) == by_variable
+    assert "matrixrun submit FILE --address http://" in str(caught.value.remedy)

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -238,6 +239,31 @@ def impatient(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 def launchers() -> list[psutil.Process]:
     found = psutil.Process().children(recursive=True)
     return [one for one in found if "LaunchBody" in "".join(one.cmdline()[:1])]
+
+
+def test_a_launch_whose_process_group_on_another_node_was_killed_is_lost_and_not_at_fault(
+    on_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("matrixrun.fanout.gang.WORDS_SECONDS", 0.5)
+
+    async def run() -> object:
+        running = RunningLaunch(launch(OVER), settings(tmp_path))
+        try:
+            await running.place()
+            assert (await running.start()).end is LaunchEnd.SERVED
+            (follower,) = [pid for pid in standins() if psutil.Process(pid).cmdline()[-1] == "1"]
+            os.kill(follower, signal.SIGKILL)
+            for _ in range(20):
+                outcome = await running.run(one_pass())
+                if not isinstance(outcome, PassAnswer):
+                    return outcome
+        finally:
+            running.release()
+
+    outcome = asyncio.run(run())
+    assert outcome.end is LaunchEnd.LOST
+    assert "node 1 was killed" in outcome.message
+    wait_until(lambda: standins() == [])
 
 
 def test_a_gang_goes_to_the_nodes_that_were_chosen_for_it(on_ray: None, tmp_path: Path) -> None:

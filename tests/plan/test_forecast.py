@@ -1,6 +1,7 @@
 """How good the order is: against what no order can beat, and against what one would do naively."""
 
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from matrixrun.plan import (
     forecast_text,
     lower_bound,
     parse_nodes,
+    plan_file,
     simulate,
 )
 
@@ -84,6 +86,29 @@ def test_the_bound_counts_whole_gangs():
     assert lower_bound(fives, parse_nodes("2x8", "H100")) == 200
     thirds = [launch(f"l{i}", 3, 100) for i in range(6)]
     assert lower_bound(thirds, parse_nodes("1x8", "H100")) == pytest.approx(300)
+
+
+def test_the_bound_counts_whole_rounds():
+    """Nine launches of one length on eight accelerators take two rounds, not a round and an eighth;
+    where some are a little longer, two of the shortest."""
+    alike = [launch(f"l{i}", 1, 100) for i in range(9)]
+    assert lower_bound(alike, parse_nodes("1x8", "H100")) == 200
+    unlike = [launch(f"l{i}", 1, 100 + i) for i in range(9)]
+    assert lower_bound(unlike, parse_nodes("1x8", "H100")) == 200
+    halves = [launch(f"l{i}", 4, 100) for i in range(3)] + [launch("wide", 8, 120)]
+    assert lower_bound(halves, parse_nodes("1x8", "H100")) == 300
+
+
+GPU_MATRICES = sorted(Path("matrices").glob("gpu-*.yaml"))
+
+
+@pytest.mark.parametrize("nodes", ["1x8", "2x8", "4x8"])
+@pytest.mark.parametrize("file", GPU_MATRICES, ids=lambda file: file.stem)
+def test_the_ready_matrices_take_hardly_longer_than_any_order_must(file, nodes):
+    """Even where there are few rounds."""
+    asked, planned = plan_file(file)
+    found = forecast(asked, planned, parse_nodes(nodes, "H100"), named=nodes)
+    assert found.makespan <= 1.02 * found.bound
 
 
 def test_the_bound_knows_that_a_scorer_comes_last():

@@ -3,6 +3,8 @@ server."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from matrixrun.engines.protocol import Client
 from matrixrun.engines.reach import Reach
 from matrixrun.engines.sglang import command as _command
@@ -22,6 +24,13 @@ class SGLang:
     health_path = "/health"
     default_recipe: Recipe = _command.DEFAULT_RECIPE
     tokenizing = None
+    # The first is where SGLang puts most of what it and its libraries compile.
+    cache_variables: ClassVar[dict[str, str]] = {
+        "SGLANG_CACHE_DIR": "sglang",
+        "SGLANG_JIT_CACHE_DIR": "sglang/jit",
+        "TORCH_EXTENSIONS_DIR": "torch_extensions",
+        "TVM_FFI_CACHE_DIR": "tvm_ffi",
+    }
     cpu_tokens_per_second = 85.0  # assumed to be vLLM's: stand-in kernels, imports are most of it
     stops_at_token_ids = True
 

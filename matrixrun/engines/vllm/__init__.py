@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from matrixrun.engines.protocol import Client
 from matrixrun.engines.reach import Reach
 from matrixrun.engines.vllm import command as _command
@@ -23,6 +25,13 @@ class VLLM:
     stops_at_token_ids = True
     default_recipe: Recipe = _command.CPU_RECIPE
     tokenizing = None
+    cache_variables: ClassVar[dict[str, str]] = {
+        "VLLM_CACHE_ROOT": "vllm",
+        "TRITON_CACHE_DIR": "triton",
+        "TORCHINDUCTOR_CACHE_DIR": "inductor",
+        "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+        "CUDA_CACHE_PATH": "nv",
+    }
     # Measured: 77 to 92 with a checkpoint of 2 M parameters on two idle cores.
     cpu_tokens_per_second = 85.0
 

@@ -1,0 +1,315 @@
+"""A results folder that is kept in an object store, or anywhere else that fsspec knows by a URL.
+
+Commands work on a copy here, in the cache; `pull` brings what the store has, `push` takes there
+what was written here. `SHA256SUMS` beside the files lists each with its sha256, as `sha256sum -c`
+reads it. A push first announces what it is about to send in `SHA256SUMS.next`, then sends it in the
+order in which it was written here (what a cell's evidence refers to, the evidence, what was made of
+it), then lists it: broken off anywhere, it leaves only files that are whole, each listed or
+announced, and no evidence without what it refers to.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from matrixrun.evidence.errors import StoreError, UserError
+from matrixrun.record.cache import cache_folder
+from matrixrun.record.files import read_json, sha256, write_bytes, write_json
+from matrixrun.record.objects import Objects
+
+COPIES = "sweeps"  # in the cache
+SUMS, NEXT = "SHA256SUMS", "SHA256SUMS.next"
+ONCE = ".parquet"  # written once: another content under the same name is damage
+BATCH_FILES, BATCH_BYTES = 256, 64 * 2**20
+PAUSE_SECONDS = 5.0
+
+_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+
+Sums = dict[str, str]
+"""The sha256 of files, by their path."""
+
+Seen = tuple[int, int]
+"""By which a file that was not written since is known: its size and the time of its content."""
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """A file as it was when here and there were last the same."""
+
+    sha256: str
+    seen: Seen
+
+
+class _Piece(msgspec.Struct, frozen=True):
+    """A file's content, and how the file was seen before it was read."""
+
+    data: bytes
+    seen: Seen
+
+    @property
+    def sent(self) -> Sent:
+        return Sent(sha256(self.data), self.seen)
+
+
+class Remote:
+    """A results folder at `url`, and the copy of it in `local`.
+
+    Raises:
+        UserError: no file system of that kind is known or installed.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        above, name = posixpath.split(self._url)
+        self.local = cache_folder() / COPIES / sha256(above.encode())[:16] / name
+        self._there = Objects(
+            self._url,
+            f"nothing is lost: what was written here lies in {self.local}, and the same command"
+            " again sends it",
+        )
+        self.shown = self._there.shown
+        self._sent: dict[str, Sent] = {}
+        self._busy = threading.Lock()
+
+    def beside(self, name: str) -> Remote:
+        """Another results folder next to this one; so are their copies."""
+        return Remote(posixpath.join(posixpath.dirname(self._url), name))
+
+    # -- from there ----------------------------------------------------------------------------
+
+    def pull(self) -> list[str]:
+        """Bring what is newer there. Returns what is wrong with files that were left out: they are
+        not what `SHA256SUMS` says.
+
+        What was written here and never sent stays, and is sent by the next push; where a file was
+        changed there as well, it is taken from there.
+
+        Raises:
+            StoreError: the store cannot be read, or the disk here not be written.
+            UserError: something else lies there.
+        """
+        self._sent = _read_ledger(self.local)
+        listed, announced = self._sums(SUMS), self._sums(NEXT)
+        if not listed and not announced and not self._there.is_empty():
+            raise UserError(
+                f"{self.shown} is not empty and not the results folder of a sweep",
+                remedy=f"choose another --results, or restore the file {SUMS} there",
+            )
+        allowed = {
+            path: {sums[path] for sums in (listed, announced) if path in sums}
+            for path in listed | announced
+        }
+        wanted = [p for p, digests in allowed.items() if self._lacks(p, digests, listed.get(p))]
+        troubles: list[str] = []
+        for first in range(0, len(wanted), BATCH_FILES):
+            troubles += self._fetch(wanted[first : first + BATCH_FILES], allowed)
+        self._remember()
+        return troubles
+
+    def fetch(self) -> Path:
+        """Bring a sweep for reading; returns its copy.
+
+        Raises:
+            UserError: there is none.
+            StoreError: it cannot be read, or is damaged.
+        """
+        troubles = self.pull()
+        if troubles:
+            raise StoreError(
+                troubles[0],
+                remedy="restore the file there from a copy, or run the matrix again with this"
+                " --results: the cell is run again",
+            )
+        if not (self.local / "sweep.json").exists():
+            raise UserError(
+                f"there is no sweep at {self.shown}",
+                remedy="name what --results was given",
+            )
+        return self.local
+
+    def _sums(self, name: str) -> Sums:
+        text = self._there.read(name) or b""
+        sums: Sums = {}
+        for line in text.decode(errors="replace").splitlines():
+            found = _LINE.fullmatch(line)
+            path = PurePosixPath(found[2]) if found else PurePosixPath("..")
+            if found is None or path.is_absolute() or ".." in path.parts:
+                raise StoreError(
+                    f"{self.shown}/{name} is damaged: {line[:100]!r}",
+                    remedy="restore it from a copy",
+                )
+            sums[found[2]] = found[1]
+        return sums
+
+    def _lacks(self, path: str, allowed: set[str], listed: str | None) -> bool:
+        """Whether the file has to be brought."""
+        file = self.local / path
+        if not file.is_file():
+            return True
+        here, known = self._digest(path), self._sent.get(path)
+        if here == listed:
+            self._sent[path] = Sent(here, _seen(file))
+        if here in allowed:  # one that is announced may not be there: it is sent again
+            return False
+        if path.endswith(ONCE):
+            return True
+        changed_here = known is None or known.sha256 != here
+        changed_there = known is None or known.sha256 not in allowed
+        return changed_there or not changed_here
+
+    def _digest(self, path: str) -> str:
+        known, file = self._sent.get(path), self.local / path
+        if known is not None and known.seen == _seen(file):
+            return known.sha256
+        return sha256(file.read_bytes())
+
+    def _fetch(self, paths: Sequence[str], allowed: dict[str, set[str]]) -> Iterator[str]:
+        """Bring files; yields what is wrong with those that are left out."""
+        # One that is not there was announced by a push that was broken off.
+        for path, data in self._there.read_all(paths).items():
+            if sha256(data) not in allowed[path]:
+                yield f"{self.shown}/{path} is damaged: its sha256 is not what {SUMS} says"
+                continue
+            write_bytes(self.local / path, data)
+            self._sent[path] = Sent(sha256(data), _seen(self.local / path))
+
+    # -- to there ------------------------------------------------------------------------------
+
+    def push(self) -> int:
+        """Send what was written here since the last time; returns the number of files.
+
+        Raises:
+            StoreError: the store cannot be written; what is here stays, and the next push sends it.
+        """
+        with self._busy:
+            changed = self._changed()
+            if not changed:
+                return 0
+            listed = self._sums(SUMS)
+            sums = listed | {path: one.sha256 for path, one in self._sent.items()}
+            for batch in self._batches(changed):
+                sent = {path: piece.sent for path, piece in batch.items()}
+                sums |= {path: one.sha256 for path, one in sent.items()}
+                unlisted = {p: digest for p, digest in sums.items() if listed.get(p) != digest}
+                self._write_sums(NEXT, unlisted)
+                self._there.write_all({path: piece.data for path, piece in batch.items()})
+                self._sent |= sent
+            self._write_sums(SUMS, sums)
+            self._remember()
+            return len(changed)
+
+    def _changed(self) -> list[str]:
+        """The files that differ from what was sent, in the order in which they may be sent.
+
+        They are listed in the opposite order: whatever a file refers to was written before it, and
+        so is listed too, however busy the folder is."""
+        listed: list[list[str]] = [
+            [path for path in _files(self.local) if _rank(path) == rank] for rank in (2, 1, 0)
+        ]
+        return [path for paths in reversed(listed) for path in paths if self._is_new(path)]
+
+    def _is_new(self, path: str) -> bool:
+        known = self._sent.get(path)
+        once = path.endswith(ONCE)
+        return known is None or (not once and known.seen != _seen(self.local / path))
+
+    def _batches(self, paths: Iterable[str]) -> Iterator[dict[str, _Piece]]:
+        batch: dict[str, _Piece] = {}
+        size, rank = 0, 0
+        for path in paths:
+            full = len(batch) >= BATCH_FILES or size >= BATCH_BYTES
+            if batch and (full or _rank(path) != rank):
+                yield batch
+                batch, size = {}, 0
+            rank, seen = _rank(path), _seen(self.local / path)
+            batch[path] = _Piece((self.local / path).read_bytes(), seen)
+            size += len(batch[path].data)
+        if batch:
+            yield batch
+
+    def _write_sums(self, name: str, sums: Sums) -> None:
+        text = "".join(f"{sums[path]}  {path}\n" for path in sorted(sums))
+        self._there.write_all({name: text.encode()})
+
+    def _remember(self) -> None:
+        write_json(_ledger(self.local), self._sent)
+
+
+def _rank(path: str) -> int:
+    """What evidence refers to, evidence, what is made of evidence."""
+    parts = PurePosixPath(path).parts
+    if parts[0] == "cells":
+        return 1 if parts[-1] == "evidence.json" else 2
+    inputs = ("sweep.json", "matrix.yaml", "plan.json", "judging.json")
+    return 0 if parts[0] in ("launches", "workloads", "damaged") or path in inputs else 2
+
+
+def is_sent(copy: Path) -> bool:
+    """Whether all that lies in the copy of a sweep was sent."""
+    sent = _read_ledger(copy)
+    return all(path in sent and sent[path].seen == _seen(copy / path) for path in _files(copy))
+
+
+def _ledger(copy: Path) -> Path:
+    return copy.with_name(f"{copy.name}.sent.json")
+
+
+def _read_ledger(copy: Path) -> dict[str, Sent]:
+    file = _ledger(copy)
+    return read_json(file, dict[str, Sent]) if file.exists() else {}
+
+
+def _files(folder: Path) -> Iterator[str]:
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and not file.name.startswith("."):
+            yield file.relative_to(folder).as_posix()
+
+
+def _seen(file: Path) -> Seen:
+    about = file.stat()
+    return about.st_size, about.st_mtime_ns
+
+
+@contextmanager
+def mirrored(remote: Remote | None, say: Callable[[str], None]) -> Iterator[None]:
+    """Send what is written here: at once, every few seconds from then on, and at the end.
+
+    A store that is away meanwhile is told once, and tried again.
+
+    Raises:
+        StoreError: the store cannot be written at the beginning, or at the end.
+    """
+    if remote is None:
+        yield
+        return
+    remote.push()
+    over = threading.Event()
+    thread = threading.Thread(target=_push_until, args=(over, remote, say), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    remote.push()
+
+
+def _push_until(over: threading.Event, remote: Remote, say: Callable[[str], None]) -> None:
+    away = False
+    while not over.wait(PAUSE_SECONDS):
+        try:
+            remote.push()
+        except (StoreError, OSError) as error:  # among them: a file here is just being moved
+            if not away and isinstance(error, StoreError):
+                say(f"results wait here: {error}")
+                away = True
+        else:
+            if away:
+                say(f"results are at {remote.shown} again")
+            away = False

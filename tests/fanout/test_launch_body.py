@@ -1,0 +1,89 @@
+"""A launch without Ray: what its engine is handed, what is said of it. The engine is a double."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+from doubles import plan
+
+from matrixrun.engines import prepare
+from matrixrun.evidence.launches import Checkpoint, Command, Gang, Launch, LaunchEnd, Recipe
+from matrixrun.fanout.actor import LaunchBody, LaunchSettings
+from matrixrun.models import checkpoint_identity
+
+STANDIN = str(Path(__file__).with_name("standin.py"))
+
+
+def launch(target: Path, recipe: Recipe, nodes: int = 1) -> Launch:
+    """A launch of the stand-in; over more nodes than one it waits for the others' processes."""
+    one = plan().launches[0]
+    checkpoint = Checkpoint(path=str(target))
+    config = msgspec.structs.replace(one.config, recipe=recipe, target=checkpoint)
+    words = ("$PYTHON", STANDIN, "$HOST", "$PORT", "127.0.0.1", "0", str(nodes), "0")
+    command = Command(argv=words, env={"NODE_IP": "127.0.0.1"})
+    return msgspec.structs.replace(one, config=config, command=command, gang=Gang(accelerators=0))
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    folder = tmp_path / "target"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def started(target: Path, cache: Path, recipe: Recipe) -> tuple[dict[str, str], dict[str, str]]:
+    """Where the engine was told to keep what it compiles, and the identities in its outcome."""
+    body = LaunchBody(launch(target, recipe), LaunchSettings(cache, 60.0, 20.0, 60.0))
+    outcome = body.start()
+    assert outcome.end is LaunchEnd.SERVED, outcome
+    outcome, log = body.finish()
+    return json.loads(log.decode().splitlines()[0])["caches"], outcome.checkpoints
+
+
+def test_launches_of_one_engine_version_find_what_the_earlier_ones_compiled(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, recipe = tmp_path / "cache", Recipe(python=sys.executable)
+    key = prepare(recipe, cache=cache, timeout=60, on_line=print).key
+    first, _ = started(target, cache, recipe)
+    assert first["VLLM_CACHE_ROOT"] == str(cache / "compiled" / key / "vllm")
+    assert started(target, cache, recipe)[0] == first
+    monkeypatch.setenv("VLLM_CACHE_ROOT", "/the/nodes/own")
+    assert started(target, cache, recipe)[0]["VLLM_CACHE_ROOT"] == "/the/nodes/own"
+
+
+def test_another_engine_version_has_a_cache_of_its_own(tmp_path: Path) -> None:
+    from matrixrun.engines.environments import key
+
+    versions = [Recipe(install=(f"vllm==0.3{n}.0",)) for n in (1, 2)]
+    assert len({key(recipe) for recipe in versions}) == 2
+
+
+def test_what_ended_a_launch_first_is_its_end_not_how_its_engine_was_stopped_then(
+    target: Path, tmp_path: Path
+) -> None:
+    """The head of a launch over nodes still starts when a process group elsewhere has ended."""
+    waiting = launch(target, Recipe(python=sys.executable), nodes=2)
+    body = LaunchBody(waiting, LaunchSettings(tmp_path / "cache", 60.0, 20.0, 60.0))
+    starting = threading.Thread(target=body.start)
+    starting.start()
+    while not [p for p in psutil.process_iter(["cmdline"]) if STANDIN in (p.info["cmdline"] or ())]:
+        time.sleep(0.02)
+    abandoned = body.abandon(LaunchEnd.DIED, "its process group on node 1 ended", "why")
+    starting.join(60)
+    outcome, _ = body.finish()
+    assert abandoned.end is outcome.end is LaunchEnd.DIED
+    assert "node 1" in outcome.message
+
+
+def test_an_outcome_names_the_checkpoint_that_was_served(target: Path, tmp_path: Path) -> None:
+    _, found = started(target, tmp_path / "cache", Recipe(python=sys.executable))
+    assert found == {"target": checkpoint_identity(target).sha256}

@@ -1,0 +1,76 @@
+"""A sweep in S3, as a server double (moto) keeps it, through s3fs:
+
+pip install s3fs 'moto[server]'
+python -m pytest tests/record/test_s3.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("s3fs")
+server = pytest.importorskip("moto.server")
+
+import s3fs  # noqa: E402
+from small_sweeps import MATRIX, make_cell, run_cell  # noqa: E402
+
+from matrixrun.evidence.errors import StoreError  # noqa: E402
+from matrixrun.record import Remote, Store, new_sweep, opened  # noqa: E402
+
+URL = "s3://bucket/sweeps/small"
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileSystem]:
+    """An S3 without buckets, and what a user has in the environment to reach it."""
+    running = server.ThreadedMotoServer(port=0)
+    running.start()
+    host, port = running.get_host_and_port()
+    for name, value in {
+        "MATRIXRUN_CACHE": str(tmp_path / "one"),
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    s3fs.S3FileSystem.clear_instance_cache()
+    try:
+        yield s3fs.S3FileSystem()
+    finally:
+        running.stop()
+        s3fs.S3FileSystem.clear_instance_cache()
+
+
+def begin(url: str = URL) -> Store:
+    remote = Remote(url)
+    remote.pull()
+    store = Store.create(remote.local, new_sweep("small", MATRIX), remote)
+    store.write_matrix(MATRIX)
+    return store
+
+
+def test_a_sweep_goes_to_s3_and_comes_back_on_another_machine(
+    s3: s3fs.S3FileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3.mkdir("bucket")
+    store = begin()
+    with store.writing():
+        evidence = run_cell(store, make_cell())
+    assert s3.exists("bucket/sweeps/small/SHA256SUMS")
+    assert not [name for name in s3.find("bucket") if name.endswith(".tmp")]
+    monkeypatch.setenv("MATRIXRUN_CACHE", str(tmp_path / "two"))
+    with opened(URL, Path("nowhere")) as found:
+        assert found.finished(evidence.cell.fingerprint) == evidence
+        assert found.root != store.root
+
+
+def test_a_bucket_that_is_not_there_is_told_before_anything_runs(s3: s3fs.S3FileSystem) -> None:
+    store = begin("s3://absent/sweeps/small")
+    with pytest.raises(StoreError) as caught, store.writing():
+        pytest.fail("began")
+    assert "make the bucket" in str(caught.value.remedy)
+    assert str(store.root) in str(caught.value.remedy)
