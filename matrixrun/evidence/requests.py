@@ -29,6 +29,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = 0
     ignore_eos: bool = False
     stop_token_ids: tuple[int, ...] = ()
+    stop_strings: tuple[str, ...] = ()
     allowed_token_ids: tuple[int, ...] = ()
 
 

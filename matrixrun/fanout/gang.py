@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from matrixrun.evidence.launches import Gang, Launch, LaunchEnd, LaunchOutcome
 from matrixrun.evidence.requests import Pass
-from matrixrun.fanout.actor import LaunchActor, LaunchSettings, PassAnswer, Rendezvous
+from matrixrun.fanout.actor import Finished, LaunchActor, LaunchSettings, PassAnswer, Rendezvous
 from matrixrun.fanout.cluster import bundles, infeasible, nodes
 from matrixrun.fanout.followers import Followers
 from matrixrun.plan import Node, share
@@ -167,10 +167,9 @@ class RunningLaunch:
             return doing
         return "", ""
 
-    async def finish(self) -> tuple[LaunchOutcome, bytes]:
-        """Stop the engine; returns the outcome and its log."""
-        ended: tuple[LaunchOutcome, bytes] = await self._call("finish")
-        return ended
+    async def finish(self) -> Finished:
+        """Stop the engine; returns what is left of it."""
+        return cast(Finished, await self._call("finish"))
 
     async def _call(self, method: str, *args: Any) -> Any:
         try:

@@ -11,7 +11,7 @@ import numpy as np
 
 from matrixrun.evidence.launches import Launch, LaunchEnd, LaunchOutcome, Role
 from matrixrun.evidence.requests import Observation, Pass, Request, Score, ScoreRequest
-from matrixrun.fanout.actor import LaunchSettings, PassAnswer
+from matrixrun.fanout.actor import Finished, LaunchSettings, PassAnswer
 from matrixrun.fanout.sweep import Sweep
 from matrixrun.judge import settings_for
 from matrixrun.matrix import Matrix, expand
@@ -121,8 +121,8 @@ def launches(trouble: Trouble, started: list[str]) -> type:
                 seconds=float(len(started)),  # no two runs of a launch give the same bytes
             )
 
-        async def finish(self) -> tuple[LaunchOutcome, bytes]:
-            return self._outcome(), b"log\n"
+        async def finish(self) -> Finished:
+            return Finished(self._outcome(), b"log\n")
 
         async def state(self) -> tuple[str, str]:
             return "ready", ""

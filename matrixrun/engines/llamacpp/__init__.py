@@ -37,6 +37,7 @@ class LlamaCpp:
     kind = "llamacpp"
     health_path = "/health"
     stops_at_token_ids = False
+    stops_at_strings = False
     default_recipe: Recipe = _command.CPU_RECIPE
     tokenizing = LlamaCppTokenizing()
     # Measured on two cores: 770 to 1,450 with models of some MB, 40 with 135 M parameters in Q4_1.
@@ -52,6 +53,10 @@ class LlamaCpp:
 
     def forced(self, config: ArmConfig) -> ArmConfig | None:  # noqa: ARG002 - the protocol's
         """See Engine.forced: there is none."""
+        return None
+
+    def traced(self, config: ArmConfig) -> ArmConfig | None:  # noqa: ARG002 - the protocol's
+        """See Engine.traced: there is none."""
         return None
 
     def follower_command(self, config: ArmConfig) -> Command:

@@ -232,8 +232,8 @@ def _body(
     token_ids: tuple[int, ...] | list[int], sampling: Sampling, max_tokens: int, salt: str
 ) -> dict[str, Any]:
     """A request with every sampling field in it."""
-    if sampling.allowed_token_ids:
-        raise Failed("allowed_token_ids are not expressible with SGLang")
+    if sampling.allowed_token_ids or sampling.stop_strings:
+        raise Failed("allowed_token_ids and stop strings are not expressible with SGLang here")
     params: dict[str, Any] = {
         "max_new_tokens": max_tokens,
         "min_new_tokens": sampling.min_tokens,

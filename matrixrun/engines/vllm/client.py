@@ -204,6 +204,8 @@ def _body(
         "return_token_ids": True,
         "return_tokens_as_token_ids": True,
     }
+    if sampling.stop_strings:
+        body["stop"] = list(sampling.stop_strings)
     if sampling.allowed_token_ids:
         body["allowed_token_ids"] = list(sampling.allowed_token_ids)
     if salt:

@@ -189,21 +189,24 @@ def _coverage(answers: Iterable[Observation], found: dict[str, Boundaries]) -> T
     held = [one for one in answers if TURN.search(one.request) and one.error is None]
     stopped = {
         end: [one.finish_reason == "stop" for one in held if one.category == end]
-        for end in ("natural", "stop")
+        for end in ("natural", "stop", "string")
     }
     reused = sum(one.cached > 0 for one in found["on"].values())
     coverage = {"conversation.turns": len(found["on"]), "conversation.turns_reused": reused}
     coverage["conversation.end.natural"] = sum(stopped["natural"])
     coverage["conversation.end.length"] = sum(one.finish_reason == "length" for one in held)
-    if stopped["stop"]:  # not every engine stops at token ids
-        coverage["conversation.end.stop_token"] = sum(stopped["stop"])
+    asked = {"stop": "stop_token", "string": "stop_string"}  # not every engine knows them
+    for end, name in asked.items():
+        if stopped[end]:
+            coverage[f"conversation.end.{name}"] = sum(stopped[end])
     reasons = []
     if not found["on"] or not found["off"]:
         reasons.append("no turn followed another with cached tokens known, in both arms")
     elif reused == 0 and not any(one.cached for one in found["off"].values()):
         reasons.append("no turn took anything from the cache, in either arm")
-    if stopped["stop"] and not any(stopped["stop"]):
-        reasons.append("no answer reached its stop token")
+    for end, name in asked.items():
+        if stopped[end] and not any(stopped[end]):
+            reasons.append(f"no answer reached its {name.replace('_', ' ')}")
     return Testimony(
         coverage=coverage,
         objections=tuple(
