@@ -292,13 +292,17 @@ class LaunchBody:
             self._fail(LaunchEnd.HUNG, error, error.log_tail)
         return self._outcome
 
+    def ledger(self) -> bytes:
+        """What a traced engine has written down so far; nothing from another."""
+        if not isinstance(self._server, engines.Server) or not self._server.ledger_path.exists():
+            return b""
+        return self._server.ledger_path.read_bytes()
+
     def finish(self) -> Finished:
         """Stop the engine; returns the outcome, the end of its log (at most 4 MB), the ledger."""
-        ledger = b""
         if isinstance(self._server, engines.Server):
             self._server.stop()
-            path = self._server.ledger_path
-            ledger = path.read_bytes() if path.exists() else b""
+        ledger = self.ledger()
         log = self._log.read_bytes() if self._log.exists() else b""
         log = engines.mask_log(log, self._secrets(), self._argv())[-LOG_BYTES:]
         shutil.rmtree(self._folder, ignore_errors=True)
