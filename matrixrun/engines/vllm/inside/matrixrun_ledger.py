@@ -23,7 +23,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
 VARIABLE = "MATRIXRUN_LEDGER"
-LARGEST = 16_000_000
+LARGEST = int(os.environ.get("MATRIXRUN_LEDGER_LARGEST", "16000000"))
 HASH_DIGITS = 8
 
 
