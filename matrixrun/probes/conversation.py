@@ -64,10 +64,10 @@ class Conversation:
         if launch.config.prefix_caching is False:
             return
         strings = strings_of(launch, workload, matrix)
-        ends: tuple[str, ...] = (NATURAL, LENGTH)
-        if engines.get(launch.config.kind).stops_at_token_ids:
-            ends = (NATURAL, STOP, STRING, LENGTH) if strings else (NATURAL, STOP, LENGTH)
-        talks = talks_of(workload, ends)
+        ends = [] if matrix.workload.ignore_eos else [NATURAL]
+        ends += [STOP] if engines.get(launch.config.kind).stops_at_token_ids else []
+        ends += [STRING] if strings else []
+        talks = talks_of(workload, (*ends, LENGTH))
         texts = [part for talk in talks for part in (talk.opening, *talk.follow_ups)]
         writer = _Writer(launch, matrix, stop_tokens(texts), strings)
         within = is_control(launch, matrix)

@@ -112,7 +112,8 @@ def _coverage(examination: ProbeExamination, answers: Iterable[Observation]) -> 
             (answer.prompt_tokens + one.emitted) % block in (0, 1, block - 1)
             for answer, one in every
         )
-    if any(answer.cached_tokens for answer, _ in known):
+    caching = evidence.cell.axes.get("prefix_caching") is True
+    if caching or any(answer.cached_tokens for answer, _ in known):
         counts["rejections.reused_prefix"] = sum(bool(answer.cached_tokens) for answer, _ in every)
     counts["ended_inside_draft"] = sum(found.ended_inside for _, found in known)
     counts |= _after_preemption(examination)

@@ -1,8 +1,8 @@
 """Runs vLLM's own scheduler with a ledger, without a model: tokens and drafts are drawn at random.
 
 The engine's interpreter runs it: `drive_scheduler.py TARGET SEED ahead|after [CONTROL]`. `ahead` is
-the scheduler that plans a step while the one before it is computed. CONTROL is a control file of the
-fault bench, whose fault is put into the scheduler.
+the scheduler that plans a step while the one before it is computed. CONTROL is a control file of
+the fault bench, whose fault is put into the scheduler.
 """
 
 from __future__ import annotations
