@@ -228,7 +228,7 @@ class _Writer:
                 seed=self.matrix.seed,
                 ignore_eos=ignore_eos,
                 stop_token_ids=self.stops if talk.end == STOP else (),
-                stop_strings=self.strings if talk.end == STRING else (),
+                stop=self.strings if talk.end == STRING else (),
             ),
         )
 

@@ -108,7 +108,7 @@ def _turns(launch: Launch, workload: Workload, matrix: Matrix) -> tuple[Request,
                     seed=matrix.seed,
                     ignore_eos=end in (STRING, LENGTH),
                     stop_token_ids=stops if end == STOP else (),
-                    stop_strings=strings if end == STRING else (),
+                    stop=strings if end == STRING else (),
                 ),
             )
         )

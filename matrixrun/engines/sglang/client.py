@@ -232,7 +232,7 @@ def _body(
     token_ids: tuple[int, ...] | list[int], sampling: Sampling, max_tokens: int, salt: str
 ) -> dict[str, Any]:
     """A request with every sampling field in it."""
-    if sampling.allowed_token_ids or sampling.stop_strings:
+    if sampling.allowed_token_ids or sampling.stop:
         raise Failed("allowed_token_ids and stop strings are not expressible with SGLang here")
     params: dict[str, Any] = {
         "max_new_tokens": max_tokens,

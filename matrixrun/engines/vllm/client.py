@@ -201,11 +201,10 @@ def _body(
         "seed": sampling.seed,
         "ignore_eos": sampling.ignore_eos,
         "stop_token_ids": list(sampling.stop_token_ids),
+        "stop": list(sampling.stop),
         "return_token_ids": True,
         "return_tokens_as_token_ids": True,
     }
-    if sampling.stop_strings:
-        body["stop"] = list(sampling.stop_strings)
     if sampling.allowed_token_ids:
         body["allowed_token_ids"] = list(sampling.allowed_token_ids)
     if salt:

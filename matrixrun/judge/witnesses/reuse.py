@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 KIND = "reuse"
 TURN = re.compile(r"\.t(\d+)$")
 # The ways in which a conversation's turns are to end, as coverage and as a person says it.
-ENDS = {"natural": "natural", "stop": "stop_token", "string": "stop_string", "length": "length"}
+ENDS = {"natural": "natural", "stop": "stop_token", "string": "stop_string"}
 WORDS = {
     "natural": "as the model likes",
     "stop": "at its stop token",
@@ -204,6 +204,7 @@ def _coverage(answers: Iterable[Observation], found: dict[str, Boundaries]) -> T
     coverage |= {
         f"conversation.end.{ENDS[name]}": sum(some) for name, some in ended.items() if name in ENDS
     }
+    coverage["conversation.end.length"] = sum(one.finish_reason == "length" for one in held)
     reasons = []
     if not found["on"] or not found["off"]:
         reasons.append("no turn followed another with cached tokens known, in both arms")
