@@ -232,8 +232,8 @@ def _body(
     token_ids: tuple[int, ...] | list[int], sampling: Sampling, max_tokens: int, salt: str
 ) -> dict[str, Any]:
     """A request with every sampling field in it."""
-    if sampling.allowed_token_ids or sampling.stop:
-        raise Failed("allowed_token_ids and stop strings are not expressible with SGLang here")
+    if sampling.allowed_token_ids:
+        raise Failed("allowed_token_ids are not expressible with SGLang")
     params: dict[str, Any] = {
         "max_new_tokens": max_tokens,
         "min_new_tokens": sampling.min_tokens,
@@ -247,6 +247,7 @@ def _body(
         "sampling_seed": sampling.seed,
         "ignore_eos": sampling.ignore_eos,
         "stop_token_ids": list(sampling.stop_token_ids),
+        "stop": list(sampling.stop),
         "n": 1,
     }
     body: dict[str, Any] = {"input_ids": list(token_ids), "sampling_params": params}
