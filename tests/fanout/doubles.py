@@ -60,6 +60,13 @@ def new_store(folder: Path) -> Store:
     return store
 
 
+# A scheduler that leaks a block in step 3.
+LEDGER = (
+    b'{"event":"start","blocks":9,"block_size":16}\n'
+    b'{"event":"closed","step":3,"in_use":1,"requests":0}\n'
+)
+
+
 class Display:
     """Takes everything and shows nothing."""
 
@@ -122,7 +129,8 @@ def launches(trouble: Trouble, started: list[str]) -> type:
             )
 
         async def finish(self) -> Finished:
-            return Finished(self._outcome(), b"log\n")
+            ledger = LEDGER if self.launch.role.extra else b""
+            return Finished(self._outcome(), b"log\n", ledger)
 
         async def state(self) -> tuple[str, str]:
             return "ready", ""
