@@ -142,6 +142,11 @@ def test_a_scheduler_of_the_users_own_is_left_in_its_place():
     assert engines.get("vllm").forced(arm).args == arm.args
 
 
+def test_replicas_that_have_a_scheduler_each_are_not_traced():
+    arm = msgspec.structs.replace(OFF, arm=Arm.ON, speculation=NGRAM, data_parallel_size=2)
+    assert engines.get("vllm").traced(arm) is None
+
+
 def test_a_planned_arm_without_speculation_there_is_none():
     arm = msgspec.structs.replace(OFF, arm=Arm.ON, speculation=NGRAM)
     assert engines.get("vllm").forced(msgspec.structs.replace(arm, speculation=None)) is None

@@ -39,8 +39,8 @@ def forced(config: ArmConfig) -> ArmConfig | None:
 
 def traced(config: ArmConfig) -> ArmConfig | None:
     """The same arm with a scheduler that keeps a ledger, see Engine.traced; None where the user
-    has a scheduler of their own."""
-    if SCHEDULER_FLAG in flags.flags_of(config.args, {}):
+    has a scheduler of their own, or replicas have one each and a launch keeps one ledger."""
+    if SCHEDULER_FLAG in flags.flags_of(config.args, {}) or config.data_parallel_size > 1:
         return None
     return msgspec.structs.replace(
         config,
