@@ -27,6 +27,7 @@ TRACED = "traced"
 ASKED = {
     "stop": "ends.stop_token",
     "length": "ends.length",
+    "string": "ends.stop_string",
 }
 
 
@@ -51,16 +52,23 @@ def examine_ledger(examination: ProbeExamination) -> Testimony:
     account = audit(events)
     overruns = tuple(matched(account, observed.answers("on")))
     told = broken_rules(account, "traced") + _past_stop_strings(overruns)
-    asked = {"steps.verified", "blocks_published"}
-    asked |= {ASKED[one.category] for one in observed.answers("on") if one.category in ASKED}
-    passes = [one.pass_id.rpartition(".")[2] for one in observed.records.get("on", ())]
-    asked |= {"preemptions"} if any(one.startswith("preempt") for one in passes) else set()
     dropped = sum(one.finish_reason == CANCELLED for one in observed.answers("on"))
     counts = {**account.counts, "dropped": dropped, "ends.stop_string": len(overruns)}
-    asked |= {"dropped"} if any(one.startswith("cancel") for one in passes) else set()
-    strings = any(one.category == "string" for one in observed.answers("on"))
-    asked |= {"ends.stop_string"} if strings else set()
-    return told + coverage(KIND, counts, asked)
+    return told + coverage(KIND, counts, _asked(examination))
+
+
+def _asked(examination: ProbeExamination) -> set[str]:
+    """Return the transitions that the probe's requests were to bring about."""
+    observed = examination.observed
+    categories = {one.category for one in observed.answers("on")}
+    passes = [one.pass_id.rpartition(".")[2] for one in observed.records.get("on", ())]
+    asked = {"steps.verified"} | {ASKED[name] for name in categories if name in ASKED}
+    if examination.evidence.cell.axes.get("prefix_caching") is True:
+        asked.add("blocks_published")
+    for part, name in (("preempt", "preemptions"), ("cancel", "dropped")):
+        if any(one.startswith(part) for one in passes):
+            asked.add(name)
+    return asked
 
 
 def coverage(kind: str, counts: dict[str, int], asked: Iterable[str]) -> Testimony:
