@@ -111,6 +111,12 @@ class Engine(Protocol):
         ...
 
     @property
+    def stops_at_strings(self) -> bool:
+        """Whether a request can name strings at which its answer stops, and the answer's token ids
+        end with the token that completes one."""
+        ...
+
+    @property
     def tokenizing(self) -> Tokenizing | None:
         """How texts become ids; None where the checkpoint's own `tokenizer.json` says it."""
         ...
@@ -134,7 +140,12 @@ class Engine(Protocol):
 
     def forced(self, config: ArmConfig) -> ArmConfig | None:
         """The same on arm with a drafter that is right and wrong where it was planned; None where
-        the engine has no place for a drafter of one's own."""
+        the engine has no place for a drafter of one's own. Traced where that can be had."""
+        ...
+
+    def traced(self, config: ArmConfig) -> ArmConfig | None:
+        """The same arm with a scheduler that writes down what it does, as lines of
+        `evidence.ledger`, into the file `$LEDGER`; None where the engine has no place for one."""
         ...
 
     def follower_command(self, config: ArmConfig) -> Command:

@@ -95,6 +95,11 @@ class Server:
         return mask(telling(self._env) | given | _only(self._env, "PYTHONPATH"))
 
     @property
+    def ledger_path(self) -> Path:
+        """Where a traced engine writes its ledger: beside its log."""
+        return self.log_path.with_name("ledger.jsonl")
+
+    @property
     def alive(self) -> bool:
         """Whether the engine's process runs (it may not be healthy)."""
         return self._held is not None and self._held.exit_code() is None
@@ -204,6 +209,7 @@ class Server:
             "$TARGET": self._target,
             "$DRAFT": self._draft or "",
             "$KEY": self._key,
+            "$LEDGER": str(self.ledger_path),
             **self._places,
         }
         # The longest first: $HEAD begins $HEAD_PORT.

@@ -19,16 +19,23 @@ class Arm(StrEnum):
 
 class Role(StrEnum):
     """What a launch is for: `on` speculates, `A` (off) scores, `B` (off) is the null arm; `forced`
-    is an extra launch of the on arm with planned drafts, which never stands in for it."""
+    is an extra launch of the on arm with planned drafts, `traced` one whose scheduler keeps a
+    ledger; neither ever stands in for it."""
 
     ON = "on"
     FORCED = "forced"
+    TRACED = "traced"
     A = "A"
     B = "B"
 
     @property
     def arm(self) -> Arm:
-        return Arm.ON if self in (Role.ON, Role.FORCED) else Arm.OFF
+        return Arm.OFF if self in (Role.A, Role.B) else Arm.ON
+
+    @property
+    def extra(self) -> bool:
+        """Whether the engine is changed for it, so that it answers one probe only."""
+        return self in (Role.FORCED, Role.TRACED)
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +135,8 @@ class ArmConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """A command line as data. `$PYTHON`, `$BINARY`, `$HOST`, `$PORT`, `$TARGET` and `$DRAFT` in
-    argv and env are filled in where the process starts; secrets travel in the environment only.
+    argv and env are filled in where the process starts, and so is `$LEDGER`, a file beside its log;
+    secrets travel in the environment only.
 
     Of a launch over nodes also `$HEAD` and `$HEAD_PORT`, where its process groups find each other,
     `$NODE_RANK` (0 on the head) and `$NODE_IP`, this node's own address."""

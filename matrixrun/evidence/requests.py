@@ -16,7 +16,7 @@ FloatArray = NDArray[np.float32]
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """Every sampling field, sent explicitly: an engine otherwise takes penalties and more from the
-    checkpoint's generation config."""
+    checkpoint's generation config. `stop` are strings that end an answer, wherever in its text."""
 
     temperature: float = 0.0
     top_p: float = 1.0
@@ -29,6 +29,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = 0
     ignore_eos: bool = False
     stop_token_ids: tuple[int, ...] = ()
+    stop: tuple[str, ...] = ()
     allowed_token_ids: tuple[int, ...] = ()
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import ray
@@ -73,6 +73,15 @@ class PassAnswer:
     counters_before: dict[str, float]
     counters_after: dict[str, float]
     seconds: float
+
+
+class Finished(NamedTuple):
+    """What is left of a launch: its outcome, the end of its log, and its ledger where it kept
+    one."""
+
+    outcome: LaunchOutcome
+    log: bytes
+    ledger: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -289,15 +298,22 @@ class LaunchBody:
             self._fail(LaunchEnd.HUNG, error, error.log_tail)
         return self._outcome
 
-    def finish(self) -> tuple[LaunchOutcome, bytes]:
-        """Stop the engine; returns the outcome and the end of its log (at most 4 MB)."""
+    def ledger(self) -> bytes:
+        """What a traced engine has written down so far; nothing from another."""
+        if not isinstance(self._server, engines.Server) or not self._server.ledger_path.exists():
+            return b""
+        return self._server.ledger_path.read_bytes()
+
+    def finish(self) -> Finished:
+        """Stop the engine; returns the outcome, the end of its log (at most 4 MB), the ledger."""
         if isinstance(self._server, engines.Server):
             self._server.stop()
+        ledger = self.ledger()
         log = self._log.read_bytes() if self._log.exists() else b""
         log = engines.mask_log(log, self._secrets(), self._argv())[-LOG_BYTES:]
         shutil.rmtree(self._folder, ignore_errors=True)
         self._state = ("stopped", "")
-        return self._outcome, log
+        return Finished(self._outcome, log, ledger)
 
 
 class FollowerBody(LaunchBody):
@@ -376,6 +392,7 @@ LaunchActor = ray.remote(max_restarts=0, max_task_retries=0)(LaunchBody)
 FollowerActor = ray.remote(max_restarts=0, max_task_retries=0)(FollowerBody)
 
 __all__ = [
+    "Finished",
     "FollowerActor",
     "FollowerBody",
     "LaunchActor",

@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from matrixrun.evidence.launches import Gang, Launch, LaunchEnd, LaunchOutcome
 from matrixrun.evidence.requests import Pass
-from matrixrun.fanout.actor import LaunchActor, LaunchSettings, PassAnswer, Rendezvous
+from matrixrun.fanout.actor import Finished, LaunchActor, LaunchSettings, PassAnswer, Rendezvous
 from matrixrun.fanout.cluster import bundles, infeasible, nodes
 from matrixrun.fanout.followers import Followers
 from matrixrun.fanout.waiting import CHECK_SECONDS, LostError, answered, awaited, state_of
@@ -170,10 +170,9 @@ class RunningLaunch:
             return "waiting for its gang", ""
         return await state_of(self._actor)
 
-    async def finish(self) -> tuple[LaunchOutcome, bytes]:
-        """Stop the engine; returns the outcome and its log."""
-        ended: tuple[LaunchOutcome, bytes] = await self._call("finish")
-        return ended
+    async def finish(self) -> Finished:
+        """Stop the engine; returns what is left of it."""
+        return cast(Finished, await self._call("finish"))
 
     async def _call(self, method: str, *args: Any) -> Any:
         try:

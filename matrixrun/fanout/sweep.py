@@ -35,7 +35,7 @@ from matrixrun.fanout.gang import (
 from matrixrun.fanout.waiting import LostError
 from matrixrun.judge import JudgeSettings, judge_sweep
 from matrixrun.matrix import Matrix, fingerprint
-from matrixrun.plan import Placement, Plan, PlannedPair, Queue, Running
+from matrixrun.plan import EXTRAS, Placement, Plan, PlannedPair, Queue, Running
 from matrixrun.probes import Answered, Data, Source
 from matrixrun.record import Display, Store
 from matrixrun.record.replay import Reader
@@ -80,6 +80,7 @@ class Sweep:
     observed: dict[Source, tuple[tuple[Observation, ...], PassRecord]] = field(default_factory=dict)
     scored: dict[Source, PassRecord] = field(default_factory=dict)
     confirmed: dict[str, PassRecord] = field(default_factory=dict)
+    ledgers: dict[str, PassRecord] = field(default_factory=dict)
     running: dict[str, RunningLaunch] = field(default_factory=dict)
     lately: cluster.Lately = field(default_factory=cluster.Lately)
 
@@ -201,8 +202,10 @@ class Sweep:
         outcome = self.outcomes[launch.id] = await running.start()
         if outcome.end is LaunchEnd.SERVED:
             await self._serve(running)
-        outcome, log = await running.finish()
+        outcome, log, ledger = await running.finish()
         self.store.write_log(launch.id, log)
+        if ledger:
+            self.ledgers[launch.id] = self.store.write_ledger(launch.id, ledger)
         if outcome.end is LaunchEnd.LOST:
             raise LostError(f"killed from outside: {outcome.message}")
         return outcome
@@ -213,7 +216,7 @@ class Sweep:
         workload = self.workloads[launch.config.model]
         cells = [cell for cell in self.plan.cells if cell.id in launch.cells]
         for probe in self._probes:
-            if launch.role is Role.FORCED and not probe.forcing:
+            if launch.role.extra and probe.kind != EXTRAS[launch.role]:
                 continue
             passes = probe.passes(launch, cells, workload, self.matrix)
             if not await self._pass_by_pass(running, passes, workload):
@@ -348,13 +351,15 @@ class Sweep:
                 records[f"{name}.scores"] = self.scored[source]
         if pair.cell in self.confirmed:
             records["confirm"] = self.confirmed[pair.cell]
-        roles = {"on": pair.on, "A": pair.off, "B": pair.null, "forced": pair.forced}
+        for role, name in pair.roles.items():
+            if name in self.ledgers:
+                records[f"ledger.{role}"] = self.ledgers[name]
         return CellEvidence(
             cell=cell,
             outcomes={
                 role: self.outcomes[name]
-                for role, name in roles.items()
-                if name is not None and name in self.outcomes
+                for role, name in pair.roles.items()
+                if name in self.outcomes
             },
             records=records,
             workload_sha256=self.workloads[str(cell.axes["model"])].sha256,

@@ -17,6 +17,9 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any] = {}
 
 
+STATE_PROBES = ("conversation", "pressure", "rollback", "ledger")
+
+
 class Load(StrEnum):
     """What is sent: prompts that run to the output limit or the model's own end, or the same
     prompts with a stop token that many answers contain."""
@@ -40,7 +43,8 @@ class Specimen(msgspec.Struct, frozen=True, kw_only=True):
     `report` is the public report it is modelled on, `harm` what it damages. `off_as_on` puts the
     off launch's own answers where the on arm's belong. `corrupting` ones may leave the engine's
     state damaged and run last. `held_out` ones had not been run when the judge was last changed.
-    `method` names the on launch that it goes into, `probe` the further probe that shows it.
+    `method` names the on launch that it goes into, `probe` the further probe that shows it: the
+    probes of state have launches of their own, with a small cache.
     """
 
     name: str
@@ -56,6 +60,11 @@ class Specimen(msgspec.Struct, frozen=True, kw_only=True):
     held_out: bool = False
     method: str = "draft_model"
     probe: str | None = None
+
+    @property
+    def of_state(self) -> bool:
+        """Whether it is shown on the launches for the probes of state."""
+        return self.probe in STATE_PROBES
 
 
 def _fault(name: str, what: str, report: str, injected: str, **others: Any) -> Specimen:
@@ -282,6 +291,42 @@ SPECIMENS = (
     _fault(
         "stops-at-once", "one answer in 20 stops with its first token", "vllm#45060",
         "stops-at-once", share=1 / 20, harm=Harm.OTHER, held_out=True,
+    ),
+    *(
+        _harmless(f"healthy-{probe}", f"`{probe}` with nothing switched on", "none", probe=probe)
+        for probe in STATE_PROBES
+    ),
+    _fault(
+        "damaged-on-resume", "a request that goes on after a preemption reads a wrong block",
+        "vllm#51571", "damaged-on-resume", probe="pressure",
+    ),
+    _fault(
+        "damaged-bystander", "when a request is dropped another one loses its first block",
+        "sglang#23392", "damaged-bystander", probe="pressure",
+    ),
+    _fault(
+        "damaged-at-border", "KV is lost when a planned rejection falls on a block's border",
+        "vllm#57605", "lost-at-border", block_size=32, probe="rollback",
+    ),
+    _fault(
+        "answers-uncached", "the next turn computes the whole answer again", "llama.cpp#28049",
+        "answers-uncached", harm=Harm.OTHER, probe="conversation",
+    ),
+    _fault(
+        "kept-past-the-end", "tokens behind a stop token are kept, and not sent",
+        "llama.cpp#28049", "kept-past-the-end", harm=Harm.OTHER, probe="ledger",
+    ),
+    _fault(
+        "late-rollback", "lengths are put right one step after a rejection", NO_REPORT,
+        "late-rollback", harm=Harm.OTHER, probe="ledger",
+    ),
+    _fault(
+        "leaked-step", "a block is lost at 1 rejection in 20: the step at which", NO_REPORT,
+        "leaked-block", share=1 / 20, most=4, harm=Harm.OTHER, probe="ledger", corrupting=True,
+    ),
+    _fault(
+        "leaked-block", "a block of the cache is lost at 1 rejection in 20", NO_REPORT,
+        "leaked-block", share=1 / 20, most=4, harm=Harm.OTHER, probe="pressure", corrupting=True,
     ),
 )  # fmt: skip
 

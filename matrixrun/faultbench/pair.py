@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -19,20 +20,32 @@ from matrixrun.evidence.requests import Pass
 from matrixrun.fanout.actor import LaunchBody, LaunchSettings, PassAnswer
 from matrixrun.faultbench.control import Switch
 from matrixrun.matrix import Matrix, expand, load
-from matrixrun.plan import PlannedPair
+from matrixrun.plan import EXTRAS, PlannedPair
 from matrixrun.workloads import Workload
 
 BENCH = Path(__file__).with_name("bench.yaml")
+STATE_BENCH = Path(__file__).with_name("state.yaml")
+# Where a probe's on side is answered; every other's by the plain on launch.
+PLACES = {probe: role for role, probe in EXTRAS.items()}
 Say = Callable[[str], None]
 
 
 class Launches:
-    """The bench's launches, each with the injection in its process: one off launch that serves
-    every on launch, one on launch for each method wanted."""
+    """The launches of a bench's file, each with the injection in its process: one off launch that
+    serves every on launch, one on launch for each method wanted, and those for planned drafts and
+    with a ledger where `probes` need them."""
 
-    def __init__(self, cache: Path, say: Say, methods: Collection[str]) -> None:
-        self.matrix: Matrix = load(BENCH)
-        self.plan = planning.build(self.matrix, expand(self.matrix, file=str(BENCH)))
+    def __init__(
+        self,
+        cache: Path,
+        say: Say,
+        methods: Collection[str],
+        *,
+        file: Path = BENCH,
+        probes: Collection[str | None] = (),
+    ) -> None:
+        self.matrix: Matrix = load(file)
+        self.plan = planning.build(self.matrix, expand(self.matrix, file=str(file)))
         self._cache, self._say = cache, say
         self._folder = tempfile.TemporaryDirectory(prefix="matrixrun-faultbench-")
         self.pairs = {
@@ -41,8 +54,12 @@ class Launches:
             for method in [_method(cell)]
             if method in methods
         }
+        roles = {Role.ON, Role.A, *(role for probe, role in PLACES.items() if probe in probes)}
         wanted = {
-            name for pair in self.pairs.values() for name in (pair.planned.on, pair.planned.off)
+            pair.planned.roles[role]
+            for pair in self.pairs.values()
+            for role in roles
+            if role in pair.planned.roles
         }
         folder = Path(self._folder.name)
         self.switches = {name: Switch(folder, name) for name in sorted(wanted)}
@@ -94,7 +111,7 @@ class Launches:
         """
         answer = self._bodies[name].run(pass_)
         if isinstance(answer, LaunchOutcome):
-            kind = EngineDied if self.launches[name].role is Role.ON else EngineError
+            kind = EngineError if self.launches[name].role is Role.A else EngineDied
             raise kind(f"{answer.launch}: {answer.message}", log_tail=answer.log_tail)
         return answer
 
@@ -103,6 +120,10 @@ class Launches:
         self._bodies[name].finish()
         self._bodies[name] = LaunchBody(self.launches[name], self._settings)
         self.outcomes[name] = _served(self._bodies[name].start())
+
+    def ledger(self, name: str) -> bytes:
+        """Return what a traced launch has written down so far."""
+        return self._bodies[name].ledger()
 
     def workload(self, prompts: int) -> Workload:
         """Return `prompts` distinct prompts for the target."""
@@ -129,7 +150,7 @@ class Pair:
     planned: PlannedPair
 
     def launch(self, role: Role) -> Launch:
-        """Return the launch of a role, ON or A."""
+        """Return the launch of a role."""
         return self.bench.launches[self._name(role)]
 
     def switch(self, role: Role) -> Switch:
@@ -138,19 +159,27 @@ class Pair:
 
     @property
     def outcomes(self) -> dict[str, LaunchOutcome]:
-        """What became of both launches, by role."""
-        return {str(role): self.bench.outcomes[self._name(role)] for role in (Role.ON, Role.A)}
+        """What became of the launches, by role."""
+        return {
+            role: self.bench.outcomes[name]
+            for role, name in self.planned.roles.items()
+            if name in self.bench.outcomes
+        }
 
     def run(self, role: Role, pass_: Pass) -> PassAnswer:
         """Send one pass; raises as `Launches.run` does."""
         return self.bench.run(self._name(role), pass_)
 
-    def restart(self) -> None:
-        """Start the on launch again."""
-        self.bench.restart(self.planned.on)
+    def ledger(self, role: Role) -> bytes:
+        """Return what the launch of a role has written down so far."""
+        return self.bench.ledger(self._name(role))
+
+    def restart(self, role: Role) -> None:
+        """Start the launch of a role again."""
+        self.bench.restart(self._name(role))
 
     def _name(self, role: Role) -> str:
-        return self.planned.on if role is Role.ON else self.planned.off
+        return self.planned.roles[role]
 
 
 def _method(cell: Cell) -> str:
@@ -160,7 +189,9 @@ def _method(cell: Cell) -> str:
 
 
 def _with_injection(launch: Launch, switch: Switch) -> Launch:
-    env = {**launch.command.env, **switch.environment}
+    own, given = launch.command.env, switch.environment
+    path = [part["PYTHONPATH"] for part in (given, own) if "PYTHONPATH" in part]
+    env = {**own, **given, "PYTHONPATH": os.pathsep.join(path)}
     command = msgspec.structs.replace(launch.command, env=env)
     return msgspec.structs.replace(launch, command=command)
 

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import msgspec
 
 from matrixrun import probes
 from matrixrun.evidence.launches import Role
-from matrixrun.evidence.requests import Observation, Score
-from matrixrun.faultbench.pair import Pair
+from matrixrun.evidence.requests import Observation, PassRecord, Score
+from matrixrun.fanout.actor import PassAnswer
+from matrixrun.faultbench.pair import PLACES, Pair
 from matrixrun.judge import ProbeObserved
 from matrixrun.matrix import fingerprint
 from matrixrun.probes import Answered, Data, Emitted, Probe, Source
 from matrixrun.workloads import Workload
 
 
+class Sent(NamedTuple):
+    """What came of a pass, and the engine's counters around it."""
+
+    observations: tuple[Observation, ...]
+    record: PassRecord
+
+
 @dataclass
 class OffSide:
     """What A answered to a probe's passes and scored of it, shared by every specimen."""
 
-    passes: dict[str, tuple[Observation, ...]] = field(default_factory=dict)
+    passes: dict[str, Sent] = field(default_factory=dict)
     scores: dict[str, tuple[Score, ...]] = field(default_factory=dict)
 
 
-def send(
-    pair: Pair, role: Role, probe: Probe, workload: Workload, key: str
-) -> dict[str, tuple[Observation, ...]]:
+def send(pair: Pair, role: Role, probe: Probe, workload: Workload, key: str) -> dict[str, Sent]:
     """Send a probe's passes to a launch, in cache namespaces of `key`; returns what was observed
     by the id of the pass."""
     launch, matrix = pair.launch(role), pair.bench.matrix
@@ -36,7 +43,7 @@ def send(
         salt = fingerprint([pass_.salt, key])
         answer = pair.run(role, msgspec.structs.replace(pass_, salt=salt))
         seen = probes.with_prompts(pass_, answer.observations, workload)
-        observed[pass_.id] = seen
+        observed[pass_.id] = Sent(seen, _record(launch.id, pass_.id, answer))
         try:
             pass_ = passes.send(Answered(seen, answer.counters_before, answer.counters_after))
         except StopIteration:
@@ -56,15 +63,18 @@ def observe(
     probe, scorer = probes.get(kind), pair.launch(Role.A).id
     if not off.passes:
         off.passes = send(pair, Role.A, probe, workload, key)
-    observed = {
-        Source(pair.launch(Role.ON).id, name): many
-        for name, many in send(pair, Role.ON, probe, workload, key).items()
+    role = PLACES.get(kind, Role.ON)
+    sent = {
+        Source(pair.launch(role).id, name): one
+        for name, one in send(pair, role, probe, workload, key).items()
     }
-    observed |= {Source(scorer, name): many for name, many in off.passes.items()}
+    sent |= {Source(scorer, name): one for name, one in off.passes.items()}
+    observed = {source: one.observations for source, one in sent.items()}
     top = probes.TOPS if Data.TOPS in probe.needs else 1
     emitted = [
         Emitted(launch=source.launch, pass_id=source.pass_id, observations=many, top=top)
         for source, many in observed.items()
+        if Data.SCORES in probe.needs
     ]
     scoring = probes.score_passes(scorer, emitted, workload)
     given = dict(off.scores)
@@ -85,11 +95,29 @@ def observe(
             arm: tuple(
                 score
                 for source in many
-                for score in scoring.assemble(source, observed.get(source, ()), given)
+                if source in observed and Data.SCORES in probe.needs
+                for score in scoring.assemble(source, observed[source], given)
             )
             for arm, many in sources.items()
         },
-        records={},
+        records={
+            arm: tuple(sent[source].record for source in many if source in sent)
+            for arm, many in sources.items()
+        },
+    )
+
+
+def _record(launch: str, pass_id: str, answer: PassAnswer) -> PassRecord:
+    return PassRecord(
+        launch=launch,
+        pass_id=pass_id,
+        kind="observations",
+        path="",
+        sha256="",
+        requests=len(answer.observations),
+        seconds=answer.seconds,
+        counters_before=answer.counters_before,
+        counters_after=answer.counters_after,
     )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from rich.console import Console
 
 from matrixrun.evidence.errors import EngineDied
 from matrixrun.faultbench.catalogue import Specimen, select
-from matrixrun.faultbench.pair import Launches
+from matrixrun.faultbench.pair import BENCH, STATE_BENCH, Launches
 from matrixrun.faultbench.table import BAD, Line, as_json, as_table, summarise
 from matrixrun.faultbench.trial import Baseline, Bench, TrialResult, died
 from matrixrun.judge import settings_for
@@ -48,8 +49,29 @@ def run_bench(options: BenchOptions, *, cache: Path, say: Say) -> BenchResult:
     """
     chosen, began = select(options.only), time.monotonic()
     trials: list[TrialResult] = []
-    with Launches(cache, say, {one.method for one in chosen}) as launches:
-        prompts = launches.workload(launches.matrix.workload.prompts * options.seeds)
+    facts: dict[str, dict[str, Any]] = {}
+    for of_state, file in ((False, BENCH), (True, STATE_BENCH)):
+        some = [one for one in chosen if one.of_state is of_state]
+        if some:
+            found, told = _on_launches(some, options.seeds, file, cache=cache, say=say)
+            trials += found
+            facts |= told
+    about = {"seconds": time.monotonic() - began, "seeds": options.seeds, "facts": facts}
+    lines = tuple(_lines(chosen, trials))
+    if options.json_file is not None:
+        options.json_file.write_bytes(as_json(lines, trials, about))
+    return BenchResult(lines=lines, trials=tuple(trials))
+
+
+def _on_launches(
+    chosen: Sequence[Specimen], seeds: int, file: Path, *, cache: Path, say: Say
+) -> tuple[list[TrialResult], dict[str, dict[str, Any]]]:
+    """Return the trials of specimens on the launches of one file, and what these say of
+    themselves."""
+    trials: list[TrialResult] = []
+    methods, needed = {one.method for one in chosen}, {one.probe for one in chosen}
+    with Launches(cache, say, methods, file=file, probes=needed) as launches:
+        prompts = launches.workload(launches.matrix.workload.prompts * seeds)
         settings, baselines = settings_for(launches.matrix), dict[str, Baseline]()
         benches = {
             method: Bench(pair, prompts, settings, baselines)
@@ -57,16 +79,8 @@ def run_bench(options: BenchOptions, *, cache: Path, say: Say) -> BenchResult:
         }
         for specimen in chosen:
             bench = benches[specimen.method]
-            trials.extend(_trial(bench, specimen, seed, say) for seed in range(options.seeds))
-        about = {
-            "seconds": time.monotonic() - began,
-            "seeds": options.seeds,
-            "facts": {name: one.facts for name, one in launches.outcomes.items()},
-        }
-    lines = tuple(_lines(chosen, trials))
-    if options.json_file is not None:
-        options.json_file.write_bytes(as_json(lines, trials, about))
-    return BenchResult(lines=lines, trials=tuple(trials))
+            trials.extend(_trial(bench, specimen, seed, say) for seed in range(seeds))
+        return trials, {name: one.facts for name, one in launches.outcomes.items()}
 
 
 def show(result: BenchResult) -> None:
@@ -79,7 +93,7 @@ def _trial(bench: Bench, specimen: Specimen, seed: int, say: Say) -> TrialResult
     try:
         result = bench.trial(specimen, seed)
     except EngineDied as error:
-        bench.pair.restart()
+        bench.pair.restart(bench.place(specimen))
         result = died(specimen, seed, error)
     finding = result.finding or "nothing"
     say(f"{specimen.name}, seed {seed}: {result.verdict} ({finding}) after {result.requests} of "

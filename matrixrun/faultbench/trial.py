@@ -11,14 +11,15 @@ import numpy as np
 import matrixrun
 from matrixrun import probes
 from matrixrun.evidence.errors import EngineDied
-from matrixrun.evidence.launches import Role
+from matrixrun.evidence.launches import Arm, Role
+from matrixrun.evidence.ledger import Event, read_events
 from matrixrun.evidence.requests import Observation, Pass, PassRecord, Request, Score
 from matrixrun.evidence.verdicts import CellEvidence, CellResult, Severity, Verdict
 from matrixrun.fanout.actor import PassAnswer
 from matrixrun.fanout.sweep import CONFIRMATION_ROUNDS
 from matrixrun.faultbench.catalogue import Load, Specimen
 from matrixrun.faultbench.control import Struck
-from matrixrun.faultbench.pair import Pair
+from matrixrun.faultbench.pair import PLACES, Pair
 from matrixrun.faultbench.probed import OffSide, first, observe
 from matrixrun.judge import CellObservations, JudgeSettings, ProbeObserved, judge_sweep
 from matrixrun.matrix import fingerprint
@@ -60,6 +61,7 @@ class Seen:
     growth: dict[str, float] = field(default_factory=dict)
     prompts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     probed: ProbeObserved | None = None
+    ledgers: dict[str, tuple[Event, ...]] = field(default_factory=dict)
 
     @property
     def order(self) -> list[Observation]:
@@ -114,16 +116,18 @@ class Bench:
         """Run one specimen on its seed's prompts, block by block, to the first verdict against it
         or the planned number."""
         seen, result = Seen(), None
+        written = self._written()
         self._switch(specimen, seed)
         try:
             for block in range(self._blocks() if specimen.probe is None else 1):
                 self._observe(specimen, seed, block, seen)
                 if specimen.probe is not None:
                     seen.probed = self._probed(specimen.probe, specimen.name, seed)
+                    seen.ledgers = self._ledgers(written)
                 result = self._judged(seen)
                 if _caught(specimen, result.verdict):
                     break
-            role = Role.A if specimen.off_as_on else Role.ON
+            role = Role.A if specimen.off_as_on else self.place(specimen)
             struck = self.pair.switch(role).struck()
         finally:
             self._switch(None, seed)
@@ -137,8 +141,31 @@ class Bench:
     def _switch(self, specimen: Specimen | None, seed: int) -> None:
         injection = None if specimen is None else specimen.injection
         both = specimen is not None and specimen.in_both
-        self.pair.switch(Role.ON).set(injection, seed=seed + 1)
+        place = Role.ON if specimen is None else self.place(specimen)
+        for role in self._roles():
+            self.pair.switch(role).set(injection if role is place else None, seed=seed + 1)
         self.pair.switch(Role.A).set(injection if both else None, seed=seed + 1001)
+
+    @staticmethod
+    def place(specimen: Specimen) -> Role:
+        """Return the launch that a fault of speculation goes into."""
+        return PLACES.get(specimen.probe or "", Role.ON)
+
+    def _roles(self) -> list[Role]:
+        """Return the launches that speculate."""
+        return [Role(role) for role in self.pair.outcomes if Role(role).arm is Arm.ON]
+
+    def _written(self) -> dict[Role, int]:
+        """Return how much each ledger holds."""
+        found = {role: len(self.pair.ledger(role)) for role in self._roles() if role.extra}
+        return {role: size for role, size in found.items() if size}
+
+    def _ledgers(self, written: dict[Role, int]) -> dict[str, tuple[Event, ...]]:
+        """Return what ledgers hold since then: nothing is in flight between trials, so that each
+        can be checked by itself."""
+        return {
+            str(role): read_events(self.pair.ledger(role)[size:]) for role, size in written.items()
+        }
 
     # -- one block -----------------------------------------------------------------------------
 
@@ -283,6 +310,7 @@ class Bench:
             on_scores=scored(seen.on_scores), off_scores=scored(seen.off_scores),
             null_scores=scored(seen.null_scores), confirmations=tuple(seen.confirmations),
             prompts=seen.prompts, probes=() if probed is None else (probed,),
+            ledgers=seen.ledgers,
         )  # fmt: skip
 
     def _shortest(self, told: TrialResult, result: CellResult, seen: Seen) -> TrialResult:
@@ -343,6 +371,8 @@ def _result(
 ) -> TrialResult:
     faults = [one for one in result.findings if one.severity is Severity.FAULT]
     named = faults[0].kind if faults else ""
+    if faults and specimen.of_state and faults[0].text.startswith(f"[{specimen.probe}]"):
+        named += f" [{specimen.probe}]"
     if result.verdict is Verdict.INACTIVE:
         named = "inactive"
     regrets = [score.regret for score in seen.on_scores if score.error is None]

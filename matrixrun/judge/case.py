@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matrixrun.evidence.cells import Cell
+from matrixrun.evidence.ledger import Event
 from matrixrun.evidence.requests import Observation, PassRecord, Score
 from matrixrun.evidence.verdicts import CellEvidence
 from matrixrun.judge.settings import JudgeSettings
@@ -51,7 +52,8 @@ class CellObservations:
     the same requests; the `*_scores` are PREFILL scores on A of all that each emitted, one a
     request under the request's id. `confirmations` are re-scorings under the ids of an earlier
     Want. `prompts` maps request ids to the prompt's token ids, `answers` to the text that must
-    stand in a right answer, where that is known. `probes` holds what further probes observed.
+    stand in a right answer, where that is known. `probes` holds what further probes observed, and
+    `ledgers` by role what the traced launches wrote down.
     """
 
     evidence: CellEvidence
@@ -65,6 +67,7 @@ class CellObservations:
     prompts: Mapping[str, tuple[int, ...]] | None = None
     answers: Mapping[str, str] = field(default_factory=dict)
     probes: tuple[ProbeObserved, ...] = ()
+    ledgers: Mapping[str, tuple[Event, ...]] = field(default_factory=dict)
 
     @property
     def cell(self) -> Cell:

@@ -29,11 +29,13 @@ from matrixrun.plan.order import Queue, unfit
 from matrixrun.plan.render import interaction_lines, render_text, to_json
 from matrixrun.plan.secrets import mask
 from matrixrun.plan.selection import select
+from matrixrun.plan.sharing import EXTRAS
 from matrixrun.plan.simulate import Schedule, parse_nodes, simulate
 from matrixrun.plan.types import Group, Plan, PlannedPair
 
 __all__ = [
     "CONVERSATION_TURNS",
+    "EXTRAS",
     "Costs",
     "Forecast",
     "Group",

@@ -68,6 +68,7 @@ def group(pairs: Sequence[PlannedPair]) -> tuple[Group, ...]:
             null=found[0].null,
             on=tuple(dict.fromkeys(pair.on for pair in found)),
             forced=tuple(dict.fromkeys(pair.forced for pair in found if pair.forced)),
+            traced=tuple(dict.fromkeys(pair.traced for pair in found if pair.traced)),
             cells=tuple(pair.cell for pair in found),
         )
         for off, found in members.items()

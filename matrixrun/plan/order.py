@@ -26,7 +26,9 @@ def in_order(groups: Iterable[Group], launches: dict[str, Launch]) -> tuple[Laun
         return -launch.seconds, launch.id
 
     def group_weight(group: Group) -> tuple[int, float, float, str]:
-        members = [launches[name] for name in (*group.on, *group.forced, group.scorer)]
+        members = [
+            launches[name] for name in (*group.on, *group.forced, *group.traced, group.scorer)
+        ]
         widest = max(members, key=lambda launch: (launch.gang.accelerators, launch.gang.cpus)).gang
         seconds = sum(launch.seconds for launch in members)
         return -widest.accelerators, -widest.cpus, -seconds, group.id

@@ -190,6 +190,7 @@ def _pairs(plan: Plan) -> str:
         shared = f"{_count(len(one.on), 'on launch')} and {_count(len(one.cells), 'cell')}"
         rows.append(f"  {one.scorer} ({null}), shared by {shared}")
         rows += [f"    {name} (extra: planned drafts)" for name in one.forced]
+        rows += [f"    {name} (extra: keeps a ledger)" for name in one.traced]
         for on, cells in by_off[one.scorer].items():
             rows += [f"    {on}", *(f"      {cell}" for cell in cells)]
     return "\n".join(rows)

@@ -36,8 +36,8 @@ LAUNCH_AXES = tuple(axis for axis in AXES if axis.name not in CLIENT_AXES)
 TARGET_AXES = tuple(axis for axis in LAUNCH_AXES if axis.name != "speculation")
 
 
-FORCING = "rollback"
-"""The probe that needs an extra launch with planned drafts."""
+EXTRAS = {Role.FORCED: "rollback", Role.TRACED: "ledger"}
+"""The probes that need an extra launch, with planned drafts and with a ledger."""
 
 # Launch ids are folder names: room for role and suffix is left under the usual 255.
 MAX_LABEL = 150
@@ -91,11 +91,12 @@ def share(matrix: Matrix, cells: Iterable[Cell]) -> Shared:
             server = _server(servers, role, arms.serving(cell, role))
             server.serve(cell)
             keys[role] = server.fingerprint
-        forced = arms.forced(cell) if FORCING in matrix.probes else None
-        if forced is not None:
-            server = _server(servers, Role.FORCED, forced)
-            server.serve(cell)
-            keys[Role.FORCED] = server.fingerprint
+        for role, probe in EXTRAS.items():
+            extra = arms.extra(cell, role) if probe in matrix.probes else None
+            if extra is not None:
+                server = _server(servers, role, extra)
+                server.serve(cell)
+                keys[role] = server.fingerprint
         wanted.append((cell, keys))
     ids = _ids(servers.values())
     return Shared(
@@ -114,6 +115,7 @@ def _pair(cell: Cell, ids: dict[Role, str]) -> PlannedPair:
         off=ids[Role.A],
         null=ids.get(Role.B),
         forced=ids.get(Role.FORCED),
+        traced=ids.get(Role.TRACED),
     )
 
 
@@ -169,18 +171,22 @@ class _Arms:
         )
         return self._arm_of(config, _label(cell, arm))
 
-    def forced(self, cell: Cell) -> _ArmOf | None:
-        """Return the on arm of `cell` with planned drafts; None where its engine has none."""
+    def extra(self, cell: Cell, role: Role) -> _ArmOf | None:
+        """Return the on arm of `cell` with planned drafts, or with a ledger; None where its engine
+        has none."""
         config = self.get(cell, Arm.ON).config
         if config.endpoint is not None:
-            return None  # what runs already cannot be given a drafter
-        planned = engines.get(config.kind).forced(config)
-        if planned is None or planned.speculation is None:
+            return None  # what runs already cannot be given a drafter or a scheduler
+        engine = engines.get(config.kind)
+        changed = engine.forced(config) if role is Role.FORCED else engine.traced(config)
+        if changed is None or changed.speculation is None:
             return None
-        key = (Role.FORCED, fingerprint(planned))
+        key = (role, fingerprint(changed))
         if key not in self._known:
-            length = planned.speculation.num_speculative_tokens
-            self._known[key] = self._arm_of(planned, f"{_label(cell, Arm.OFF)}.k{length}")
+            label = _label(cell, Arm.ON)
+            if role is Role.FORCED:  # shared by all methods of a draft length
+                label = f"{_label(cell, Arm.OFF)}.k{changed.speculation.num_speculative_tokens}"
+            self._known[key] = self._arm_of(changed, label)
         found = self._known[key]
         return None if found.refusal is not None else found
 

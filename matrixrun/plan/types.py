@@ -5,31 +5,40 @@ from __future__ import annotations
 import msgspec
 
 from matrixrun.evidence.cells import Cell, Excluded
-from matrixrun.evidence.launches import Launch
+from matrixrun.evidence.launches import Launch, Role
 from matrixrun.matrix import Interactions
 
 
 class PlannedPair(msgspec.Struct, frozen=True, kw_only=True):
     """The launches of a cell, by id. `null` is launch B; None when A is its own control. `forced`
-    is the extra launch with planned drafts; None when there is none."""
+    and `traced` are the extra launches with planned drafts and with a ledger; None when there is
+    none."""
 
     cell: str
     on: str
     off: str
     null: str | None = None
     forced: str | None = None
+    traced: str | None = None
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The launches by role."""
+        named = (self.on, self.off, self.null, self.forced, self.traced)
+        roles = (Role.ON, Role.A, Role.B, Role.FORCED, Role.TRACED)
+        return {str(role): name for role, name in zip(roles, named, strict=True) if name}
 
     @property
     def launches(self) -> tuple[str, ...]:
         """All of them, each once."""
-        return tuple(name for name in (self.on, self.off, self.null, self.forced) if name)
+        return tuple(self.roles.values())
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
     """All that is compared with one off launch: one target configuration.
 
-    `scorer` is launch A, `null` launch B or None, `on` the speculating launches, `forced` the extra
-    ones with planned drafts, all by id.
+    `scorer` is launch A, `null` launch B or None, `on` the speculating launches, `forced` and
+    `traced` the extra ones with planned drafts and with a ledger, all by id.
     """
 
     id: str
@@ -38,11 +47,12 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     on: tuple[str, ...]
     cells: tuple[str, ...]
     forced: tuple[str, ...] = ()
+    traced: tuple[str, ...] = ()
 
     @property
     def others(self) -> tuple[str, ...]:
         """Every launch but the scorer, which runs last."""
-        return (*self.on, *self.forced, *(() if self.null is None else (self.null,)))
+        return (*self.on, *self.forced, *self.traced, *(() if self.null is None else (self.null,)))
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ registry      get, names, resolve: the probes by name, one file each:
   conversation  turns that build on the answers before them
   rollback    planned drafts, right up to a place and wrong there
   pressure    the transitions at which engines break, brought about on purpose
+  ledger      an extra launch whose scheduler writes down what it does
 scoring       score_passes: what launch A scores, each different text once; with_prompts
 confirmation  confirmation_passes: the judge's wants as passes
 """

@@ -22,7 +22,6 @@ class Acceptance:
     kind = "acceptance"
     rides_on: str | None = equality.Equality.kind
     compared = False
-    forcing = False
     needs = frozenset({Data.STEPS})
 
     def passes(

@@ -7,10 +7,10 @@ that it gave itself. How much of a turn comes from the cache is compared whateve
 the answers only as long as the histories agree. After that a pass over written histories, the same
 for every launch, asks the later turns of all conversations.
 
-Conversations end their turns in three ways: as the model likes, at a stop token, at a limit that
-differs from turn to turn. The first is held alone; then as many side by side as can be in flight
-and as surely fit into the cache, so that a server with few slots keeps each in its own, and none
-evicts another's turns.
+Conversations end their turns in four ways: as the model likes, at a stop token, at a stop string,
+at a limit that differs from turn to turn. The first is held alone; then as many side by side as can
+be in flight and as surely fit into the cache, so that a server with few slots keeps each in its
+own, and none evicts another's turns.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ from matrixrun.judge.counters import CAPACITY, reading
 from matrixrun.matrix.schema import Matrix
 from matrixrun.plan import CONVERSATION_TURNS, PlannedPair, batch_size
 from matrixrun.probes.protocol import Answered, Data, Passes, Source, is_control, salt
-from matrixrun.probes.texts import stop_tokens
+from matrixrun.probes.texts import stop_strings, stop_tokens
 from matrixrun.workloads import Prompt, Workload
 
 KIND = "conversation"
 CONVERSATIONS = 6
-NATURAL, STOP, LENGTH, WRITTEN = "natural", "stop", "length", "written"
-ENDS = (NATURAL, STOP, LENGTH)
+NATURAL, STOP, STRING, LENGTH, WRITTEN = "natural", "stop", "string", "length", "written"
 # Of a prompt that opens no conversation, so many tokens of another one are the user's next turn.
 BORROWED_TOKENS = 16
 WRITTEN_TOKENS = 12
@@ -56,7 +55,6 @@ class Conversation:
     kind = KIND
     rides_on: str | None = None
     compared = True
-    forcing = False
     needs = frozenset({Data.TOKENS, Data.LOGPROBS, Data.SCORES})
 
     def passes(
@@ -65,10 +63,13 @@ class Conversation:
         """Yield a pass a turn and group of conversations; nothing where nothing is cached."""
         if launch.config.prefix_caching is False:
             return
-        stops = engines.get(launch.config.kind).stops_at_token_ids
-        talks = talks_of(workload, ENDS if stops else (NATURAL, LENGTH))
+        strings = strings_of(launch, workload, matrix)
+        ends = [] if matrix.workload.ignore_eos else [NATURAL]
+        ends += [STOP] if engines.get(launch.config.kind).stops_at_token_ids else []
+        ends += [STRING] if strings else []
+        talks = talks_of(workload, (*ends, LENGTH))
         texts = [part for talk in talks for part in (talk.opening, *talk.follow_ups)]
-        writer = _Writer(launch, matrix, stop_tokens(texts))
+        writer = _Writer(launch, matrix, stop_tokens(texts), strings)
         within = is_control(launch, matrix)
         for size in sorted({batch_size(cell) for cell in cells}):
             yield from writer.held(talks, size, stem(size))
@@ -84,6 +85,15 @@ class Conversation:
             "off": tuple(Source(pair.off, one) for one in pass_ids(stem(size))),
             "null": tuple(Source(null, one) for one in pass_ids(name)),
         }
+
+
+def strings_of(launch: Launch, workload: Workload, matrix: Matrix) -> tuple[str, ...]:
+    """Return the strings at which answers are to stop: none where the engine takes none, or where
+    a resumed sweep would not know the texts that they come from."""
+    engine = engines.get(launch.config.kind)
+    if not engine.stops_at_strings or not matrix.store_text:
+        return ()
+    return stop_strings(workload.prompts)
 
 
 def stem(size: int) -> str:
@@ -143,6 +153,7 @@ class _Writer:
     launch: Launch
     matrix: Matrix
     stops: tuple[int, ...]
+    strings: tuple[str, ...]
 
     def held(self, talks: Sequence[Talk], size: int, name: str) -> Passes:
         """Yield the passes of all conversations with `size` requests in flight."""
@@ -206,7 +217,7 @@ class _Writer:
         longest = self.launch.config.limits.max_model_len
         if longest is not None and len(history) + limit >= longest:
             return None
-        ignore_eos = talk.end == LENGTH or self.matrix.workload.ignore_eos
+        ignore_eos = talk.end in (STRING, LENGTH) or self.matrix.workload.ignore_eos
         return Request(
             id=f"{KIND}.{talk.id}.{'w' if written else 't'}{turn}",
             prompt=f"{KIND}.{talk.id}",
@@ -217,6 +228,7 @@ class _Writer:
                 seed=self.matrix.seed,
                 ignore_eos=ignore_eos,
                 stop_token_ids=self.stops if talk.end == STOP else (),
+                stop=self.strings if talk.end == STRING else (),
             ),
         )
 

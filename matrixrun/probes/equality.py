@@ -40,7 +40,6 @@ class Equality:
     kind = "equality"
     rides_on: str | None = None
     compared = True
-    forcing = False
     needs = frozenset({Data.TOKENS, Data.LOGPROBS, Data.SCORES})
 
     def passes(

@@ -58,7 +58,6 @@ class Pressure:
     kind = KIND
     rides_on: str | None = None
     compared = True
-    forcing = False
     needs = frozenset({Data.TOKENS, Data.LOGPROBS, Data.SCORES})
 
     def passes(
@@ -69,7 +68,7 @@ class Pressure:
         for size in sorted({batch_size(cell) for cell in cells}):
             lengths = draft_lengths(cell for cell in cells if batch_size(cell) == size)
             for name in (stem(size), null_stem(size)) if within else (stem(size),):
-                yield from _Sender(launch, workload, matrix, size, name).all(lengths)
+                yield from Sender(launch, workload, matrix, size, name).all(lengths)
 
     def sources(self, cell: Cell, pair: PlannedPair) -> dict[str, tuple[Source, ...]]:
         """Return the passes of the cell's arms; lengths about k are those of its own k."""
@@ -114,14 +113,15 @@ def pass_ids(name: str, lengths: Sequence[int]) -> Iterator[str]:
 
 
 @dataclass
-class _Sender:
-    """Writes the passes of one launch at one batch size."""
+class Sender:
+    """Writes the passes of one launch at one batch size, for the probe `kind`."""
 
     launch: Launch
     workload: Workload
     matrix: Matrix
     size: int
     name: str
+    kind: str = KIND
 
     def __post_init__(self) -> None:
         self._texts = Texts(self.workload)
@@ -140,11 +140,9 @@ class _Sender:
         capacity = reading(alone.counters_after, CAPACITY)
         if self.launch.config.prefix_caching is not False:
             yield from self._prefixes(capacity)
-        # Together with all others a request outgrows the cache; alone it must fit.
-        if capacity and self.size * FILLS[-1] * self._longest > capacity:
-            yield from self._preemptions()
-        yield from self._drops(alone)
-        yield self._pass("end", _again(borders[:REPEATED_AT_END], "end"))
+        yield from self.preemptions(capacity)
+        yield from self.drops(alone)
+        yield self._pass("end", once_more(borders[:REPEATED_AT_END], "end"))
 
     # -- kinds of pressure -------------------------------------------------------------------------
 
@@ -193,12 +191,12 @@ class _Sender:
         requests than are sent anyway, and ask again."""
         shared = self._sharing("shared", SHARED)
         yield self._pass("shared", shared, space="shared")
-        warm = yield self._pass("warm", _again(shared, "warm"), space="shared")
+        warm = yield self._pass("warm", once_more(shared, "warm"), space="shared")
         if not capacity or ROUNDS * max(self.size, SHARED) * self._longest < capacity:
             return
         for number in range(ROUNDS):
             yield self._pass(f"evict{number}", self._filling(f"evict{number}"), space="evict")
-            again = _again(shared, f"again{number}")
+            again = once_more(shared, f"again{number}")
             answered = yield self._pass(f"again{number}", again, space="shared")
             if evicted(warm.observations, answered.observations):
                 return
@@ -211,8 +209,11 @@ class _Sender:
             for one in (f"{name}.{number}" for number in range(max(self.size, SHARED)))
         )
 
-    def _preemptions(self) -> Passes:
-        """Yield requests that grow together beyond the cache, until one of them is preempted."""
+    def preemptions(self, capacity: float | None) -> Passes:
+        """Yield requests that grow together beyond a cache of `capacity` tokens, until one of them
+        is preempted; nothing where they do not outgrow it. Alone each of them fits."""
+        if not capacity or self.size * FILLS[-1] * self._longest <= capacity:
+            return
         length = min(*self._blocks, self._longest // 4)
         for number, share in enumerate(FILLS):
             answer = int(share * self._longest) - length - 1
@@ -225,7 +226,7 @@ class _Sender:
             if seen is None or seen > 0:
                 return
 
-    def _drops(self, alone: Answered) -> Passes:
+    def drops(self, alone: Answered) -> Passes:
         """Yield requests of which every other one is dropped in flight, until one was."""
         times = [one.finished - one.started for one in alone.observations if one.error is None]
         usual = statistics.median(times) if times else 1.0
@@ -250,13 +251,13 @@ class _Sender:
         ]  # fmt: skip
         bystanders = self._lengthened(pairs[0::2])
         between = [one for pair in zip(bystanders, victims, strict=True) for one in pair]
-        return (*between, *_again(pairs[1::2], "retry"))
+        return (*between, *once_more(pairs[1::2], "retry"))
 
     def _lengthened(self, requests: Iterable[Request]) -> list[Request]:
         """Return the requests with answers as long as the workload's."""
         return [
             self._request(
-                one.id.removeprefix(f"{KIND}."),
+                one.id.removeprefix(f"{self.kind}."),
                 one.token_ids,
                 min(self.matrix.workload.max_tokens, self._longest - 1 - len(one.token_ids)),
             )
@@ -286,9 +287,9 @@ class _Sender:
         """Return a request; a `whole` one goes on to its limit."""
         ignore_eos = whole or self.matrix.workload.ignore_eos
         return Request(
-            id=f"{KIND}.{name}",
-            prompt=f"{KIND}.{name}",
-            category=KIND,
+            id=f"{self.kind}.{name}",
+            prompt=f"{self.kind}.{name}",
+            category=self.kind,
             token_ids=token_ids,
             max_tokens=max_tokens,
             sampling=Sampling(seed=self.matrix.seed, ignore_eos=ignore_eos),
@@ -315,7 +316,7 @@ class _Sender:
         )
 
 
-def _again(requests: Iterable[Request], name: str) -> tuple[Request, ...]:
+def once_more(requests: Iterable[Request], name: str) -> tuple[Request, ...]:
     """Return the requests once more, under ids of their own; their prompts, the units of
     statistics, stay."""
     return tuple(msgspec.structs.replace(one, id=f"{one.id}.{name}") for one in requests)

@@ -40,7 +40,6 @@ class ProcessorsProbe:
     kind = KIND
     rides_on: str | None = None
     compared = False
-    forcing = False
     needs = frozenset({Data.TOKENS, Data.SCORES, Data.TOPS})
 
     def passes(

@@ -94,12 +94,6 @@ class Probe(Protocol):
         ...
 
     @property
-    def forcing(self) -> bool:
-        """Whether it has passes for the extra launch with planned drafts; no other is sent any
-        there, since that launch never stands in for the plain on arm."""
-        ...
-
-    @property
     def needs(self) -> frozenset[Data]:
         """What it reads of each observation; what is emitted is scored only where it reads
         scores."""

@@ -9,6 +9,7 @@ from matrixrun.evidence.errors import UserError
 from matrixrun.probes.acceptance import Acceptance
 from matrixrun.probes.conversation import Conversation
 from matrixrun.probes.equality import Equality
+from matrixrun.probes.ledger import Ledger
 from matrixrun.probes.pressure import Pressure
 from matrixrun.probes.processors import ProcessorsProbe
 from matrixrun.probes.protocol import Probe
@@ -19,7 +20,7 @@ PROBES: dict[str, Probe] = {
     probe.kind: probe
     for probe in (
         *(Equality(), Acceptance(), SamplingProbe(), ProcessorsProbe()),
-        *(Conversation(), Pressure(), Rollback()),
+        *(Conversation(), Pressure(), Rollback(), Ledger()),
     )
 }
 

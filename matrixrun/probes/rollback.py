@@ -5,8 +5,10 @@ the on arm drafts what was planned: the target's own continuation, taken from a 
 of the same launch, with one token replaced, at every place of the draft again and again. It answers
 prompts whose answers cross the borders of the cache's blocks at different places, with more than
 two requests in flight, cold, then with a cached prefix, and with limits and stop tokens that end an
-answer inside an accepted draft. The off launch answers the same requests; tokens and regrets are
-compared as equality's are, and so are the logprobs of the tokens right after each rejection.
+answer inside an accepted draft; where the cache is small, also requests that outgrow it together,
+so that drafts are rejected after a preemption. The off launch answers the same requests; tokens and
+regrets are compared as equality's are, and so are the logprobs of the tokens right after each
+rejection.
 
 The launch changes the engine (it has another drafter, and on accelerators another runner), so what
 is found here is evidence besides the plain on arm's and never stands in for it. Engines without a
@@ -24,6 +26,7 @@ from matrixrun import engines
 from matrixrun.evidence.cells import Cell, Speculation
 from matrixrun.evidence.launches import Arm, Launch, Role
 from matrixrun.evidence.requests import Pass, Request, Sampling
+from matrixrun.judge.counters import CAPACITY, reading
 from matrixrun.matrix.schema import Matrix
 from matrixrun.plan import PlannedPair, batch_size
 from matrixrun.probes.protocol import Data, Passes, Source, is_control, salt
@@ -36,8 +39,10 @@ REQUESTS = 12
 LEAST_IN_FLIGHT = 4
 USUAL_BLOCK = 32
 LONGEST_ENDS = 8
-LEARN, COLD, WARM, ENDS = "learn", "cold", "warm", "ends"
+LEARN, COLD, WARM, ENDS, PREEMPT = "learn", "cold", "warm", "ends", "preempt"
 PARTS = (COLD, WARM, ENDS)
+# Of the longest context, so much is filled by each of the requests that outgrow the cache.
+FILL = 0.5
 
 
 class Rollback:
@@ -46,7 +51,6 @@ class Rollback:
     kind = KIND
     rides_on: str | None = None
     compared = True
-    forcing = True
     needs = frozenset({Data.TOKENS, Data.LOGPROBS, Data.SCORES, Data.STEPS})
 
     def passes(
@@ -100,7 +104,7 @@ def null_stem(size: int) -> str:
 
 def pass_ids(name: str) -> Iterator[str]:
     """Yield the ids of the passes under a stem, in the order they are sent."""
-    yield from (f"{name}.{part}" for part in PARTS)
+    yield from (f"{name}.{part}" for part in (*PARTS, PREEMPT))
 
 
 def _passes(
@@ -112,19 +116,48 @@ def _passes(
     *,
     parts: Sequence[str] = PARTS,
 ) -> Passes:
-    """Yield the passes under a stem; the cold and the warm one share their cache."""
+    """Yield the passes under a stem; the cold and the warm one share their cache. The last is for
+    caches that it outgrows."""
     requests = _requests(launch, workload, matrix)
     most = launch.config.limits.max_num_seqs
     in_flight = max(size, LEAST_IN_FLIGHT if most is None else min(LEAST_IN_FLIGHT, most))
     for part in parts:
         some = requests[part][::-1] if ".null" in name else requests[part]
         space = ENDS if part == ENDS else COLD
-        yield Pass(
+        seen = yield Pass(
             id=f"{name}.{part}",
             requests=some,
             concurrency=in_flight,
             salt=salt(Source(launch.id, f"{name}.{space}")),
         )
+    growing = _growing(launch, workload, matrix, in_flight)
+    capacity = reading(seen.counters_after, CAPACITY)
+    if capacity and sum(len(one.token_ids) + one.max_tokens for one in growing) > capacity:
+        yield Pass(
+            id=f"{name}.{PREEMPT}",
+            requests=growing[::-1] if ".null" in name else growing,
+            concurrency=in_flight,
+            salt=salt(Source(launch.id, f"{name}.{PREEMPT}")),
+        )
+
+
+def _growing(launch: Launch, workload: Workload, matrix: Matrix, count: int) -> tuple[Request, ...]:
+    """Return requests that together fill `count` times a share of the longest context."""
+    limits, texts = launch.config.limits, Texts(workload)
+    longest = limits.max_model_len or texts.size
+    length = min(limits.block_size or USUAL_BLOCK, longest // 4)
+    answer = int(FILL * longest) - length - 1
+    return tuple(
+        _request(
+            f"{PREEMPT}.{number}",
+            number,
+            texts.piece(f"{KIND}.{PREEMPT}.{number}", length),
+            answer,
+            Sampling(seed=matrix.seed, ignore_eos=True),
+            prompt=f"{KIND}.{PREEMPT}.{number}",
+        )
+        for number in range(count)
+    )
 
 
 def _requests(launch: Launch, workload: Workload, matrix: Matrix) -> dict[str, tuple[Request, ...]]:
@@ -149,11 +182,17 @@ def _requests(launch: Launch, workload: Workload, matrix: Matrix) -> dict[str, t
 
 
 def _request(
-    name: str, number: int, text: tuple[int, ...], max_tokens: int, sampling: Sampling
+    name: str,
+    number: int,
+    text: tuple[int, ...],
+    max_tokens: int,
+    sampling: Sampling,
+    *,
+    prompt: str | None = None,
 ) -> Request:
     return Request(
         id=f"{KIND}.{name}",
-        prompt=f"{KIND}.{number}",
+        prompt=prompt or f"{KIND}.{number}",
         category=KIND,
         token_ids=text,
         max_tokens=max_tokens,

@@ -43,7 +43,6 @@ class SamplingProbe:
     kind = KIND
     rides_on: str | None = None
     compared = False
-    forcing = False
     needs = frozenset({Data.TOKENS, Data.STEPS, Data.SCORES, Data.TOPS})
 
     def passes(

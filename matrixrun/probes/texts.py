@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable
 
-from matrixrun.workloads import Workload
+from matrixrun.workloads import Prompt, Workload
 
 # Tokens that are frequent in the texts, so that answers are likely to reach one.
 STOP_TOKENS = 5
+STOP_STRINGS = 4
+# Of a word at least so many letters, so that it is often more than one token.
+LEAST_LETTERS = 3
+WORD = re.compile(rf"[A-Za-z]{{{LEAST_LETTERS},}}")
 
 
 class Texts:
@@ -36,3 +41,15 @@ def stop_tokens(texts: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
         found.update(text)
     ordered = sorted(found, key=lambda token: (-found[token], token))
     return tuple(ordered[:STOP_TOKENS])
+
+
+def stop_strings(prompts: Iterable[Prompt]) -> tuple[str, ...]:
+    """Return the words that are most frequent in the texts of prompts, each with the blank before
+    it; none where the text of a prompt is not known."""
+    found: Counter[str] = Counter()
+    for prompt in prompts:
+        if prompt.text is None:
+            return ()
+        found.update(set(WORD.findall(prompt.text)))
+    ordered = sorted(found, key=lambda word: (-found[word], word))
+    return tuple(f" {word}" for word in ordered[:STOP_STRINGS])

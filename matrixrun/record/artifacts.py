@@ -50,8 +50,8 @@ def cell_artifacts(
     if (folder / PLOT).exists():
         found.append(_file(folder / PLOT, PLOT))
     for name, record in evidence.all_records().items():
-        path = f"observations/{name}.parquet"
         source = store.root / record.path
+        path = f"observations/{name}{source.suffix}"
         if not source.exists():
             raise StoreError(f"{source} is missing", remedy="restore it, then `matrixrun sync`")
         found.append(Artifact(path=path, sha256=record.sha256, source=source))

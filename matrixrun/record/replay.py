@@ -18,6 +18,8 @@ from matrixrun.judge import (
 from matrixrun.record.store import Store
 from matrixrun.workloads import Prompt
 
+LEDGER = "ledger."
+
 
 class Reader:
     """Reads the evidence of many cells; files that cells share are read and checked once."""
@@ -26,6 +28,7 @@ class Reader:
         self._store = store
         self._observations = _kept(store.read_observations)
         self._scores = _kept(store.read_scores)
+        self._ledgers = _kept(store.read_ledger)
 
     def cell(self, evidence: CellEvidence) -> CellObservations:
         """Load one cell's observations and scores.
@@ -47,6 +50,11 @@ class Reader:
             null_scores=self._scored(records.get("null.scores")),
             confirmations=self._scored(records.get("confirm")),
             probes=self._probes(evidence),
+            ledgers={
+                name.removeprefix(LEDGER): self._ledgers(record.path, record)
+                for name, record in records.items()
+                if name.startswith(LEDGER)
+            },
             prompts={one.request: prompts[one.prompt].token_ids for one in off},
             answers={
                 one.request: answer
@@ -91,7 +99,9 @@ class Reader:
         return {prompt.id: prompt for prompt in self._store.workload(model).prompts}
 
 
-def _kept(read: Callable[[PassRecord], list[Any]]) -> Callable[[str, PassRecord], tuple[Any, ...]]:
+def _kept(
+    read: Callable[[PassRecord], Iterable[Any]],
+) -> Callable[[str, PassRecord], tuple[Any, ...]]:
     kept: dict[str, tuple[Any, ...]] = {}
 
     def reader(path: str, record: PassRecord) -> tuple[Any, ...]:

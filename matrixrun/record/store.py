@@ -3,6 +3,7 @@
 sweep.json  matrix.yaml  plan.json  judging.json  summary.json  summary.md  mlflow.json
 workloads/<target>.json
 launches/<launch>/{outcome.json, engine.log, passes/<pass>-<hash>.parquet, passes/<pass>.json}
+launches/<launch>/ledger-<hash>.jsonl (of a launch that kept one)
 cells/<cell>/{evidence.json, result.json}
 damaged/<cell>-<hex>/ (what was found damaged and is run again)
 
@@ -24,6 +25,7 @@ import msgspec
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.errors import StoreError, UserError
 from matrixrun.evidence.launches import LaunchOutcome
+from matrixrun.evidence.ledger import Event, read_events
 from matrixrun.evidence.requests import Observation, PassRecord, Score
 from matrixrun.evidence.verdicts import CellEvidence, CellResult
 from matrixrun.record.files import (
@@ -298,6 +300,25 @@ class Store:
         data = encode_scores(scores)
         return self.write_pass(launch, pass_id, "scores", data, len(scores), **about)
 
+    def write_ledger(self, launch: str, data: bytes) -> PassRecord:
+        """Keep the ledger of a traced launch, a JSON event a line."""
+        digest, folder = sha256(data), self.launch_folder(launch)
+        path = folder / f"ledger-{digest[:8]}.jsonl"
+        write_bytes(path, data)
+        return PassRecord(
+            launch=launch,
+            pass_id="ledger",
+            kind="ledger",
+            path=path.relative_to(self.root).as_posix(),
+            sha256=digest,
+            requests=0,
+            seconds=0.0,
+        )
+
+    def read_ledger(self, record: PassRecord) -> tuple[Event, ...]:
+        """The events of a ledger, checked against its record's sha256."""
+        return self._read_pass(record, read_events)
+
     def write_pass(
         self, launch: str, pass_id: str, kind: str, data: bytes, requests: int, **about: Any
     ) -> PassRecord:
@@ -337,12 +358,12 @@ class Store:
         """The scores that a record points to, checked against its sha256."""
         return self._read_pass(record, decode_scores)
 
-    def _read_pass(self, record: PassRecord, decode: Callable[[bytes], list[T]]) -> list[T]:
+    def _read_pass(self, record: PassRecord, decode: Callable[[bytes], T]) -> T:
         path = self.root / record.path
         data = _checked(path, read_bytes(path), record.sha256, remedy=RUN_AGAIN)
         try:
             return decode(data)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, msgspec.MsgspecError) as error:
             raise StoreError(f"{path} cannot be read: {error}", remedy=RUN_AGAIN) from error
 
     # -- cells -------------------------------------------------------------------------------

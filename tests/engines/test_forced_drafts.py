@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections import Counter
 from types import SimpleNamespace
 
@@ -118,7 +119,34 @@ def test_the_arm_keeps_everything_but_its_method_and_draft():
     assert forced.speculation.num_speculative_tokens == arm.speculation.num_speculative_tokens
     assert forced.env["PYTHONPATH"].startswith(str(forcing.FOLDER))
     kept = msgspec.structs.replace(
-        forced, draft=arm.draft, speculation=arm.speculation, env=arm.env
+        forced, draft=arm.draft, speculation=arm.speculation, env=arm.env, args=arm.args
     )
     assert kept == arm
+
+
+def test_a_traced_arm_keeps_everything_but_its_scheduler():
+    arm = msgspec.structs.replace(OFF, arm=Arm.ON, speculation=NGRAM, env={"PYTHONPATH": "/mine"})
+    traced = engines.get("vllm").traced(arm)
+    assert traced.args[-2:] == ("--scheduler-cls", "matrixrun_ledger.scheduler")
+    assert traced.env["PYTHONPATH"] == f"{forcing.FOLDER}{os.pathsep}/mine"
+    assert traced.env["MATRIXRUN_LEDGER"] == "$LEDGER"
+    assert msgspec.structs.replace(traced, args=arm.args, env=arm.env) == arm
+    assert (forcing.FOLDER / "matrixrun_ledger.py").is_file()
+
+
+def test_a_scheduler_of_the_users_own_is_left_in_its_place():
+    arm = msgspec.structs.replace(
+        OFF, arm=Arm.ON, speculation=NGRAM, args=("--scheduler_cls=mine.Scheduler",)
+    )
+    assert engines.get("vllm").traced(arm) is None
+    assert engines.get("vllm").forced(arm).args == arm.args
+
+
+def test_replicas_that_have_a_scheduler_each_are_not_traced():
+    arm = msgspec.structs.replace(OFF, arm=Arm.ON, speculation=NGRAM, data_parallel_size=2)
+    assert engines.get("vllm").traced(arm) is None
+
+
+def test_a_planned_arm_without_speculation_there_is_none():
+    arm = msgspec.structs.replace(OFF, arm=Arm.ON, speculation=NGRAM)
     assert engines.get("vllm").forced(msgspec.structs.replace(arm, speculation=None)) is None

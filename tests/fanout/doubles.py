@@ -11,7 +11,7 @@ import numpy as np
 
 from matrixrun.evidence.launches import Launch, LaunchEnd, LaunchOutcome, Role
 from matrixrun.evidence.requests import Observation, Pass, Request, Score, ScoreRequest
-from matrixrun.fanout.actor import LaunchSettings, PassAnswer
+from matrixrun.fanout.actor import Finished, LaunchSettings, PassAnswer
 from matrixrun.fanout.sweep import Sweep
 from matrixrun.judge import settings_for
 from matrixrun.matrix import Matrix, expand
@@ -58,6 +58,13 @@ def new_store(folder: Path) -> Store:
     store = Store.create(folder, new_sweep("double", TEXT))
     store.write_matrix(TEXT)
     return store
+
+
+# A scheduler that leaks a block in step 3.
+LEDGER = (
+    b'{"event":"start","blocks":9,"block_size":16}\n'
+    b'{"event":"closed","step":3,"in_use":1,"requests":0}\n'
+)
 
 
 class Display:
@@ -121,8 +128,9 @@ def launches(trouble: Trouble, started: list[str]) -> type:
                 seconds=float(len(started)),  # no two runs of a launch give the same bytes
             )
 
-        async def finish(self) -> tuple[LaunchOutcome, bytes]:
-            return self._outcome(), b"log\n"
+        async def finish(self) -> Finished:
+            ledger = LEDGER if self.launch.role.extra else b""
+            return Finished(self._outcome(), b"log\n", ledger)
 
         async def state(self) -> tuple[str, str]:
             return "ready", ""

@@ -111,8 +111,8 @@ def test_a_launch_over_nodes_is_one_process_group_on_each_with_all_its_accelerat
             assert outcome.end is LaunchEnd.SERVED, outcome
             assert len(standins()) == 2
             answer = await running.run(one_pass())
-            _, log = await running.finish()
-            return answer, log.decode()
+            ended = await running.finish()
+            return answer, ended.log.decode()
         finally:
             running.release()
 

@@ -29,7 +29,6 @@ class Echoing:
     kind = "echoing"
     rides_on: str | None = None
     compared = True
-    forcing = False
     needs = frozenset({Data.TOKENS, Data.SCORES})
 
     def passes(

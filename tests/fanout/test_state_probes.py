@@ -6,8 +6,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from doubles import launches, matrix, new_store, sweep
+from doubles import LEDGER, launches, matrix, new_store, sweep
 
+from matrixrun.evidence.errors import StoreError
 from matrixrun.evidence.verdicts import Severity, Verdict
 from matrixrun.fanout import sweep as driver
 from matrixrun.fanout.cluster import Node
@@ -17,7 +18,7 @@ from matrixrun.plan import build
 from matrixrun.record.replay import Reader, judge_store
 from matrixrun.signoff.detail import detail_of
 
-PROBES = ("equality", "acceptance", "conversation", "rollback", "pressure")
+PROBES = ("equality", "acceptance", "conversation", "rollback", "pressure", "ledger")
 
 
 @pytest.fixture(scope="module")
@@ -45,29 +46,51 @@ def test_every_cell_holds_what_every_probe_saw(store) -> None:
     for evidence in store.evidences():
         cell = Reader(store).cell(evidence)
         seen = {probe.kind: probe for probe in cell.probes}
-        assert set(seen) == {"conversation", "rollback", "pressure"}
+        assert set(seen) == {"conversation", "rollback", "pressure", "ledger"}
+        assert seen.pop("ledger").answers("on")
         for probe in seen.values():
             assert all(probe.answers(arm) for arm in ("on", "off", "null"))
             assert all(probe.scores[arm] for arm in ("on", "off", "null"))
 
 
-def test_the_extra_launch_answers_the_rollback_probe_and_no_other(store) -> None:
+def test_each_extra_launch_answers_its_own_probe_and_no_other(store) -> None:
     for evidence in store.evidences():
-        assert {"on", "A", "forced"} == set(evidence.outcomes)
+        assert {"on", "A", "forced", "traced"} == set(evidence.outcomes)
+        extra = {"rollback": "forced", "ledger": "traced"}
         for probe in Reader(store).cell(evidence).probes:
-            role = "forced" if probe.kind == "rollback" else "on"
+            role = extra.get(probe.kind, "on")
             launch = evidence.outcomes[role].launch
             assert {record.launch for record in probe.records["on"]} == {launch}
 
 
 def test_answers_alike_are_no_fault_and_what_never_happened_is_told(store) -> None:
     for result in judge_store(store, settings_for(matrix())):
-        assert result.verdict is Verdict.INCONCLUSIVE
-        assert not [one for one in result.findings if one.severity is Severity.FAULT]
+        faults = [one for one in result.findings if one.severity is Severity.FAULT]
+        assert {one.kind for one in faults} == {"ledger"}
         # The double reports no cached tokens, drops nothing and stops at no token.
-        assert "conversation: no turn followed another" in result.reason
-        assert "a request dropped in flight" in result.reason
+        assert result.coverage["conversation.turns"] == 0
+        assert result.coverage["pressure.requests_dropped"] == 0
         assert result.metrics["pressure.same/exact_match"] == 1.0
+
+
+def test_ledgers_are_evidence_of_the_cell_and_a_broken_rule_fails_it(store) -> None:
+    for evidence in store.evidences():
+        cell = Reader(store).cell(evidence)
+        assert set(cell.ledgers) == {"forced", "traced"}
+        record = evidence.all_records()["ledger.traced"]
+        assert (store.root / record.path).read_bytes() == LEDGER
+    for result in judge_store(store, settings_for(matrix())):
+        assert result.verdict is Verdict.FAIL
+        assert "step 3 of the" in result.reason
+
+
+def test_a_ledger_that_was_changed_is_told(store) -> None:
+    (evidence, *_) = store.evidences()
+    path = store.root / evidence.all_records()["ledger.traced"].path
+    path.write_bytes(LEDGER + b"x")
+    with pytest.raises(StoreError, match="was changed"):
+        Reader(store).cell(evidence)
+    path.write_bytes(LEDGER)
 
 
 def test_the_report_shows_conversations_turn_by_turn(store) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import struct
 from pathlib import Path
 
 import pytest
 
+from matrixrun.engines.vllm import forcing
 from matrixrun.evidence.errors import EngineError, UserError
-from matrixrun.faultbench.catalogue import SPECIMENS, Injection, select
+from matrixrun.evidence.launches import Role
+from matrixrun.faultbench.catalogue import SPECIMENS, STATE_PROBES, Injection, select
 from matrixrun.faultbench.control import INJECTION, Switch
+from matrixrun.faultbench.pair import STATE_BENCH, Launches
 
 
 def registered() -> set[str]:
@@ -37,6 +41,27 @@ def test_what_damages_the_engine_runs_last():
     order = [one.corrupting for one in select(())]
     assert order == sorted(order)
     assert any(order)
+
+
+@pytest.mark.parametrize("probe", STATE_PROBES)
+def test_each_probe_of_state_has_faults_of_its_own_and_a_healthy_trial(probe: str):
+    some = [one for one in SPECIMENS if one.probe == probe]
+    assert {one.harmless for one in some} == {True, False}
+    assert all(one.of_state for one in some)
+
+
+def test_the_probes_of_state_have_launches_with_the_injection_beside_what_is_theirs(tmp_path: Path):
+    bench = Launches(
+        tmp_path, print, {"draft_model"}, file=STATE_BENCH, probes={"ledger", "rollback", None}
+    )
+    roles = {one.role: one.command.env for one in bench.launches.values()}
+    assert set(roles) == {Role.ON, Role.A, Role.FORCED, Role.TRACED}
+    for role, env in roles.items():
+        assert env["FAULTBENCH_CONTROL"].endswith(".json")
+        path = env["PYTHONPATH"].split(os.pathsep)
+        assert path[0] == str(INJECTION)
+        assert (str(forcing.FOLDER) in path) == role.extra
+    bench.stop()
 
 
 def test_an_unknown_name_is_a_mistake_of_the_user():

@@ -127,7 +127,7 @@ def test_turns_that_reuse_nothing_in_either_arm_show_nothing():
 
 def test_stop_tokens_that_no_answer_reaches_are_told():
     found = told(reason="length")
-    assert "no answer reached its stop token" in found.objections[0].reason
+    assert "no answer ended at its stop token" in found.objections[0].reason
     assert found.coverage["conversation.end.stop_token"] == 0
     assert found.coverage["conversation.end.length"] == 3
 

@@ -39,6 +39,7 @@ class LlamaCpp:
     kind = "llamacpp"
     health_path = "/health"
     stops_at_token_ids = False
+    stops_at_strings = False
     default_recipe: Recipe = _command.CPU_RECIPE
     tokenizing = LlamaCppTokenizing()
     cache_variables: ClassVar[dict[str, str]] = {"CUDA_CACHE_PATH": "nv"}
@@ -55,6 +56,10 @@ class LlamaCpp:
 
     def forced(self, config: ArmConfig) -> ArmConfig | None:  # noqa: ARG002 - the protocol's
         """See Engine.forced: there is none."""
+        return None
+
+    def traced(self, config: ArmConfig) -> ArmConfig | None:  # noqa: ARG002 - the protocol's
+        """See Engine.traced: there is none."""
         return None
 
     def follower_command(self, config: ArmConfig) -> Command:

@@ -33,6 +33,7 @@ class SGLang:
     }
     cpu_tokens_per_second = 85.0  # assumed to be vLLM's: stand-in kernels, imports are most of it
     stops_at_token_ids = True
+    stops_at_strings = False
 
     def refuse(self, config: ArmConfig) -> str | None:
         """See Engine.refuse: settings that change the output by design, or have no flag."""
@@ -48,6 +49,10 @@ class SGLang:
 
     def forced(self, config: ArmConfig) -> ArmConfig | None:  # noqa: ARG002 - the protocol's
         """See Engine.forced: there is none."""
+        return None
+
+    def traced(self, config: ArmConfig) -> ArmConfig | None:  # noqa: ARG002 - the protocol's
+        """See Engine.traced: there is none."""
         return None
 
     def recognise_refusal(self, log: str) -> str | None:

@@ -247,6 +247,7 @@ def _body(
         "sampling_seed": sampling.seed,
         "ignore_eos": sampling.ignore_eos,
         "stop_token_ids": list(sampling.stop_token_ids),
+        "stop": list(sampling.stop),
         "n": 1,
     }
     body: dict[str, Any] = {"input_ids": list(token_ids), "sampling_params": params}

@@ -23,6 +23,7 @@ class VLLM:
     kind = "vllm"
     health_path = "/health"
     stops_at_token_ids = True
+    stops_at_strings = True
     default_recipe: Recipe = _command.CPU_RECIPE
     tokenizing = None
     cache_variables: ClassVar[dict[str, str]] = {
@@ -46,6 +47,10 @@ class VLLM:
     def forced(self, config: ArmConfig) -> ArmConfig | None:
         """See Engine.forced."""
         return _forcing.forced(config)
+
+    def traced(self, config: ArmConfig) -> ArmConfig | None:
+        """See Engine.traced."""
+        return _forcing.traced(config)
 
     def follower_command(self, config: ArmConfig) -> Command:
         """See Engine.follower_command."""

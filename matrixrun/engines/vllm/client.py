@@ -201,6 +201,7 @@ def _body(
         "seed": sampling.seed,
         "ignore_eos": sampling.ignore_eos,
         "stop_token_ids": list(sampling.stop_token_ids),
+        "stop": list(sampling.stop),
         "return_token_ids": True,
         "return_tokens_as_token_ids": True,
     }

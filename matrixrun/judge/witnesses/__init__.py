@@ -29,6 +29,7 @@ processing    processors: greedy answers with a logits processor on
 reuse         conversation: what each turn takes from the cache, on against off
 rollback      rollback: the token right after each planned rejection
 pressure      pressure: which transitions happened, and what is left behind
+ledger        ledger: whether a traced launch's scheduler kept its own rules
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from matrixrun.evidence.ledger import Event
 from matrixrun.evidence.verdicts import CellEvidence
 from matrixrun.judge.case import Case, ProbeObserved
 from matrixrun.judge.examination import Examination
@@ -61,6 +63,7 @@ from matrixrun.judge.witnesses.equality import examine_equality
 from matrixrun.judge.witnesses.hardware import examine_hardware
 from matrixrun.judge.witnesses.hazard import examine_hazard
 from matrixrun.judge.witnesses.known_answers import examine_known_answers
+from matrixrun.judge.witnesses.ledger import examine_ledger
 from matrixrun.judge.witnesses.outcomes import examine_outcomes
 from matrixrun.judge.witnesses.performance import examine_performance
 from matrixrun.judge.witnesses.power import examine_power
@@ -86,13 +89,15 @@ class Witness:
 @dataclass(frozen=True)
 class ProbeExamination:
     """What a probe's own witness is given. `case` holds what was sent alike to every arm; None
-    where the probe's answers are not to be compared. `prompts` are the workload's by name."""
+    where the probe's answers are not to be compared. `prompts` are the workload's by name,
+    `ledgers` as in CellObservations."""
 
     evidence: CellEvidence
     settings: JudgeSettings
     observed: ProbeObserved
     case: Case | None
     prompts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    ledgers: Mapping[str, tuple[Event, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,7 @@ PROBE_WITNESSES: tuple[ProbeWitness, ...] = (
     ProbeWitness("conversation", "reuse", examine_reuse),
     ProbeWitness("pressure", "pressure", examine_pressure),
     ProbeWitness("rollback", "rollback", examine_rollback),
+    ProbeWitness("ledger", "ledger", examine_ledger),
 )
 
 RATE_TESTS = sum(witness.rate_tests for witness in WITNESSES)

@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 KIND = "reuse"
 TURN = re.compile(r"\.t(\d+)$")
+# The ways in which a conversation's turns are to end, as coverage and as a person says it.
+ENDS = {"natural": "natural", "stop": "stop_token", "string": "stop_string"}
+WORDS = {
+    "natural": "as the model likes",
+    "stop": "at its stop token",
+    "string": "at its stop string",
+    "length": "at its limit",
+}
 # What engines call the tokens that they cache or drop at once. A hybrid's blocks are its largest.
 GRANULARITIES = ("block_size", "mamba_block_size", "page_size")
 # Drafters that read the target's hidden states drop the last matched block by design.
@@ -187,23 +195,26 @@ def _coverage(answers: Iterable[Observation], found: dict[str, Boundaries]) -> T
     """Return how often turns followed one another, were served from the cache and ended in which
     way; what was asked for and never happened makes the cell INCONCLUSIVE."""
     held = [one for one in answers if TURN.search(one.request) and one.error is None]
-    stopped = {
-        end: [one.finish_reason == "stop" for one in held if one.category == end]
-        for end in ("natural", "stop")
-    }
+    ended: dict[str, list[bool]] = {}
+    for one in held:
+        by = "length" if one.category == "length" else "stop"
+        ended.setdefault(one.category, []).append(one.finish_reason == by)
     reused = sum(one.cached > 0 for one in found["on"].values())
     coverage = {"conversation.turns": len(found["on"]), "conversation.turns_reused": reused}
-    coverage["conversation.end.natural"] = sum(stopped["natural"])
+    coverage |= {
+        f"conversation.end.{ENDS[name]}": sum(some) for name, some in ended.items() if name in ENDS
+    }
     coverage["conversation.end.length"] = sum(one.finish_reason == "length" for one in held)
-    if stopped["stop"]:  # not every engine stops at token ids
-        coverage["conversation.end.stop_token"] = sum(stopped["stop"])
     reasons = []
     if not found["on"] or not found["off"]:
         reasons.append("no turn followed another with cached tokens known, in both arms")
     elif reused == 0 and not any(one.cached for one in found["off"].values()):
         reasons.append("no turn took anything from the cache, in either arm")
-    if stopped["stop"] and not any(stopped["stop"]):
-        reasons.append("no answer reached its stop token")
+    reasons += [
+        f"no answer ended {WORDS[name]}"
+        for name, some in ended.items()
+        if name in WORDS and not any(some)
+    ]
     return Testimony(
         coverage=coverage,
         objections=tuple(

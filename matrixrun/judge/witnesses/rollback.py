@@ -16,11 +16,15 @@ import numpy as np
 
 from matrixrun.evidence.cells import Speculation
 from matrixrun.evidence.launches import LaunchEnd
+from matrixrun.evidence.ledger import Event
 from matrixrun.evidence.requests import Observation
 from matrixrun.evidence.verdicts import CellEvidence, Finding, Severity, Verdict
+from matrixrun.judge import counters
 from matrixrun.judge.case import Answers, Case, Floats, Ints
 from matrixrun.judge.ceiling import learn_ceiling
+from matrixrun.judge.ledger import audit
 from matrixrun.judge.testimony import Objection, Testimony
+from matrixrun.judge.witnesses.ledger import broken_rules
 
 if TYPE_CHECKING:
     from matrixrun.judge.witnesses import ProbeExamination
@@ -54,7 +58,7 @@ def examine_rollback(examination: ProbeExamination) -> Testimony:
     answers = observed.answers("on")
     if not answers:
         return _absent(evidence)
-    told = _coverage(evidence, answers)
+    told = _coverage(examination, answers) + _ledger(examination.ledgers.get(FORCED))
     if examination.case is not None and examination.case.requests:
         told += _next_tokens(examination.case)
     return told
@@ -86,9 +90,16 @@ def _absent(evidence: CellEvidence) -> Testimony:
     return Testimony((Finding(kind=KIND, severity=Severity.NOTICE, text=text),))
 
 
-def _coverage(evidence: CellEvidence, answers: Iterable[Observation]) -> Testimony:
+def _ledger(events: tuple[Event, ...] | None) -> Testimony:
+    """Return the rules that the scheduler of the launch with planned drafts broke, where it kept a
+    ledger."""
+    return Testimony() if events is None else broken_rules(audit(events), "planned drafts'")
+
+
+def _coverage(examination: ProbeExamination, answers: Iterable[Observation]) -> Testimony:
     """Return how often drafts were rejected at each position, on a block's border, behind a cached
-    prefix, and how many answers ended inside an accepted draft."""
+    prefix, after a preemption, and how many answers ended inside an accepted draft."""
+    evidence = examination.evidence
     known = [(answer, found) for answer in answers if (found := account(answer)) is not None]
     every = [(answer, one) for answer, found in known for one in found.rejections]
     positions = Counter(one.position for _, one in every)
@@ -101,15 +112,34 @@ def _coverage(evidence: CellEvidence, answers: Iterable[Observation]) -> Testimo
             (answer.prompt_tokens + one.emitted) % block in (0, 1, block - 1)
             for answer, one in every
         )
-    if any(answer.cached_tokens for answer, _ in known):
+    caching = evidence.cell.axes.get("prefix_caching") is True
+    if caching or any(answer.cached_tokens for answer, _ in known):
         counts["rejections.reused_prefix"] = sum(bool(answer.cached_tokens) for answer, _ in every)
     counts["ended_inside_draft"] = sum(found.ended_inside for _, found in known)
+    counts |= _after_preemption(examination)
     absent = [name for name, count in counts.items() if count == 0]
     reason = "rollback: planned and never happened: " + ", ".join(absent)
     return Testimony(
         coverage={f"rollback.{name}": count for name, count in counts.items()},
         objections=(Objection(Verdict.INCONCLUSIVE, reason),) if absent else (),
     )
+
+
+def _after_preemption(examination: ProbeExamination) -> dict[str, int]:
+    """Return how often requests were preempted, and drafts rejected after that, where it was asked
+    for; which requests were preempted the ledger alone says."""
+    passes = examination.observed.records.get("on", ())
+    asked = [one for one in passes if one.pass_id.endswith(".preempt")]
+    if not asked:
+        return {}
+    grown = [
+        counters.growth(p.counters_before, p.counters_after, counters.PREEMPTIONS) for p in asked
+    ]
+    found = {"preemptions": int(sum(one for one in grown if one is not None))}
+    events = examination.ledgers.get(FORCED)
+    if events is not None:
+        found["rejections.after_preemption"] = audit(events).counts["rejections.after_preemption"]
+    return found
 
 
 def _length(evidence: CellEvidence) -> int:

@@ -108,6 +108,16 @@ class Fault:
         """Append new tokens to a request; returns those kept and whether the request stopped."""
         return original(tokens)
 
+    def planning(self, scheduler: Any) -> None:
+        """Do something before the scheduler plans a step."""
+
+    def verified(self, scheduler: Any, request: Any, tokens: list[int]) -> None:
+        """Do something after a step's new tokens were appended to a request."""
+
+    def published(self, request: Any, tokens: int) -> int:
+        """Change how many tokens of a request are made findable for others."""
+        return tokens
+
 
 def write_row(emitted: torch.Tensor, row: int, tokens: list[int]) -> None:
     """Make a row of what is emitted hold these tokens and nothing else."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import arithmetic, drafting, ending, memory, processing, sampling, verification
+from . import arithmetic, drafting, ending, memory, processing, sampling, transitions, verification
 from .base import Fault
 
 FAULTS: dict[str, type[Fault]] = {
@@ -42,6 +42,12 @@ FAULTS: dict[str, type[Fault]] = {
     "draftless-history": processing.DraftlessHistory,
     "penalties-skipped": processing.PenaltiesSkipped,
     "min-tokens-ignored": processing.MinTokensIgnored,
+    "damaged-on-resume": transitions.DamagedOnResume,
+    "damaged-bystander": transitions.DamagedBystander,
+    "leaked-block": transitions.LeakedBlock,
+    "late-rollback": transitions.LateRollback,
+    "kept-past-the-end": transitions.KeptPastTheEnd,
+    "answers-uncached": transitions.AnswersUncached,
     "noise": arithmetic.Noise,
     "width-dependent": arithmetic.WidthDependent,
 }

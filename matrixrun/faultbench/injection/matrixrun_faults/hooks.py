@@ -51,6 +51,8 @@ def _wrap_runner(control: Control, step: Step) -> None:
         control.fault.restore(step)
         control.refresh()
         step.runner = runner
+        step.resumed = frozenset(scheduled.scheduled_cached_reqs.resumed_req_ids)
+        step.dropped = sum(_dropped(runner, one) for one in scheduled.finished_req_ids)
         for request in scheduled.finished_req_ids:
             for known in (step.rejected, step.cached):
                 known.pop(request, None)
@@ -89,6 +91,17 @@ def _wrap_runner(control: Control, step: Step) -> None:
     _wrap(GPUModelRunner, "propose_draft_token_ids", propose)
     _wrap(GPUModelRunner, "take_draft_token_ids", take)
     _wrap(CPUModelRunner, "load_model", load_model)
+
+
+def _dropped(runner: Any, request: str) -> bool:
+    """Whether a request that is over was called off: no stop token, and below its limit."""
+    state = runner.requests.get(request)
+    if state is None or state.sampling_params is None:
+        return False
+    sampling = state.sampling_params
+    ends = {*(sampling.stop_token_ids or ()), sampling.eos_token_id}
+    whole = len(state.output_token_ids) >= (sampling.max_tokens or 0)
+    return not whole and ends.isdisjoint(state.output_token_ids)
 
 
 def _wrap_sampler(control: Control, step: Step) -> None:
@@ -181,19 +194,27 @@ def _wrap_tables(control: Control, step: Step) -> None:
 
 
 def _wrap_scheduler(control: Control) -> None:
+    from vllm.v1.core.kv_cache_coordinator import KVCacheCoordinator
     from vllm.v1.core.sched import scheduler
 
     def schedule(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         control.refresh()
+        control.fault.planning(self)
         return original(self, *args, **kwargs)
 
     def update(original: Any, self: Any, request: Any, tokens: list[int], **kwargs: Any) -> Any:
         def append(some: list[int]) -> Any:
             return original(self, request, some, **kwargs)
 
+        emitted = list(tokens)
         result = control.fault.append(append, request, tokens)
+        control.fault.verified(self, request, emitted)
         control.report()
         return result
 
+    def publish(original: Any, self: Any, request: Any, tokens: int) -> Any:
+        return original(self, request, control.fault.published(request, tokens))
+
+    _wrap(KVCacheCoordinator, "cache_blocks", publish)
     _wrap(scheduler.Scheduler, "schedule", schedule)
     _wrap(scheduler.Scheduler, "_update_request_with_output", update)

@@ -14,7 +14,8 @@ class Step:
 
     `scheduled` [rows] is the number of tokens computed for each row, `rejected` the draft tokens
     rejected in each request's last verification, `cached` the prompt tokens that each request took
-    from the prefix cache, `order` the number of each request in order of arrival.
+    from the prefix cache, `order` the number of each request in order of arrival, `resumed` those
+    that go on after a preemption, `dropped` how many were called off before this step.
     """
 
     runner: Any = None
@@ -23,6 +24,8 @@ class Step:
     rejected: dict[str, int] = field(default_factory=dict)
     cached: dict[str, int] = field(default_factory=dict)
     order: dict[str, int] = field(default_factory=dict)
+    resumed: frozenset[str] = frozenset()
+    dropped: int = 0
 
     @property
     def running(self) -> int:

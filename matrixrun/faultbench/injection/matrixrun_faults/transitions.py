@@ -1,0 +1,104 @@
+"""Faults of the engine's transitions: preemption, dropped requests, rejections, the end of a turn.
+Nothing happens where prompts are answered one after the other and nothing is in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .base import Fault
+from .ending import stops
+from .memory import NOWHERE
+from .step import Step
+
+
+class DamagedOnResume(Fault):
+    """A request that was preempted and goes on is computed with a wrong first block."""
+
+    def before_placing(self, step: Step, tables: list[Any], positions: torch.Tensor) -> None:
+        for row, request in enumerate(step.requests):
+            if request in step.resumed:
+                for table in tables:
+                    table.block_table.np[row, 0] = NOWHERE
+                self.struck += 1
+
+
+class DamagedBystander(Fault):
+    """When a request is dropped in flight, another one loses its first block."""
+
+    def before_placing(self, step: Step, tables: list[Any], positions: torch.Tensor) -> None:
+        if step.dropped == 0:
+            return
+        for row in range(step.running):
+            if step.decoding(row) and step.generated(row) > 0:
+                for table in tables:
+                    table.block_table.np[row, 0] = NOWHERE
+                self.struck += 1
+                break
+
+
+class LeakedBlock(Fault):
+    """In a share of rejections a block of the cache is taken and never given back, a few times."""
+
+    def verified(self, scheduler: Any, request: Any, tokens: list[int]) -> None:
+        pool = scheduler.kv_cache_manager.block_pool
+        rejected = 0 < len(tokens) < scheduler.num_spec_tokens + 1
+        if not rejected or request.num_output_tokens < 1:
+            return
+        few = self.struck < self.parameters["most"] and pool.get_num_free_blocks() > 1
+        if few and self.random.random() < self.parameters["share"]:
+            pool.get_new_blocks(1)
+            self.struck += 1
+
+
+class LateRollback(Fault):
+    """A rejection is taken back only when the next step is planned: harmless where nobody looks at
+    the lengths in between, as one step after the other has it."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._owed: list[tuple[Any, int]] = []
+
+    def verified(self, scheduler: Any, request: Any, tokens: list[int]) -> None:
+        if 0 < len(tokens) < scheduler.num_spec_tokens + 1 and request.num_output_tokens > 1:
+            request.num_computed_tokens += 1
+            self._owed.append((request, request.num_preemptions))
+            self.struck += 1
+
+    def planning(self, scheduler: Any) -> None:
+        for request, preemptions in self._owed:
+            if not request.is_finished() and request.num_preemptions == preemptions:
+                request.num_computed_tokens -= 1
+        self._owed = []
+
+
+class KeptPastTheEnd(Fault):
+    """What follows a stop token inside an accepted draft is kept of the request, and not sent."""
+
+    def append(
+        self,
+        original: Callable[[list[int]], tuple[list[int], bool]],
+        request: Any,
+        tokens: list[int],
+    ) -> tuple[list[int], bool]:
+        ends = [place for place, token in enumerate(tokens) if token in stops(request)]
+        if not ends or ends[0] == len(tokens) - 1:
+            return original(tokens)
+        kept, stopped = original(tokens[: ends[0] + 1])
+        if stopped:
+            self.struck += 1
+            for token in tokens[ends[0] + 1 :]:
+                request.append_output_token_ids(token)
+        return kept, stopped
+
+
+class AnswersUncached(Fault):
+    """Of a request only the prompt is kept for others: the next turn computes the answer again."""
+
+    def published(self, request: Any, tokens: int) -> int:
+        if tokens <= request.num_prompt_tokens:
+            return tokens
+        self.struck += 1
+        return int(request.num_prompt_tokens)

@@ -1,0 +1,51 @@
+"""Faults that only the probes of state meet, in a real engine: one off launch, one that speculates,
+one with planned drafts, one with a ledger; one seed of each. `pytest -m long tests/faults`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from matrixrun.faultbench import BenchOptions, BenchResult, run_bench
+from matrixrun.faultbench.catalogue import STATE_PROBES
+from matrixrun.faultbench.table import Line, Outcome
+
+pytestmark = [pytest.mark.engine, pytest.mark.long]
+
+FAULTS = {
+    "damaged-on-resume": "unexplained-token [pressure]",
+    "damaged-bystander": "unexplained-token [pressure]",
+    "damaged-at-border": "unexplained-token [rollback]",
+    "answers-uncached": "reuse",
+    "kept-past-the-end": "ledger",
+    "late-rollback": "ledger",
+    "leaked-step": "ledger",
+    "leaked-block": "leak",
+}
+HARMLESS = tuple(f"healthy-{probe}" for probe in STATE_PROBES)
+
+
+@pytest.fixture(scope="module")
+def bench(cache: Path) -> BenchResult:
+    options = BenchOptions(only=(*FAULTS, *HARMLESS), seeds=1)
+    return run_bench(options, cache=cache, say=print)
+
+
+def line(bench: BenchResult, name: str) -> Line:
+    return next(one for one in bench.lines if one.specimen == name)
+
+
+@pytest.mark.parametrize(("name", "finding"), FAULTS.items())
+def test_the_fault_is_caught_by_the_probe_that_meets_it(
+    bench: BenchResult, name: str, finding: str
+):
+    found = line(bench, name)
+    assert found.struck > 0
+    assert (found.outcome, found.finding) == (Outcome.CAUGHT, finding)
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_a_healthy_engine_is_not_accused(bench: BenchResult, name: str):
+    trial = next(one for one in bench.trials if one.specimen == name)
+    assert trial.verdict == "PASS", trial.reason
