@@ -179,6 +179,10 @@ SPECIMENS = (
         "healthy-processors", "logits processors with nothing switched on", "none",
         probe="processors",
     ),
+    _harmless(
+        "noisy-processors", "logits processors and noise of 0.1 on every logit, both arms",
+        "pegainfer#833", Injection(name="noise", parameters={"size": 0.1}), probe="processors",
+    ),
     _fault(
         "draftless-history", "draft positions are missing from the penalties' history",
         NO_REPORT, "draftless-history", harm=Harm.OTHER, probe="processors",

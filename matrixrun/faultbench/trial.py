@@ -108,7 +108,7 @@ class Bench:
     ) -> None:
         self.pair, self.settings = pair, settings
         self._prompts, self._baselines = prompts, baselines
-        self._off_sides: dict[tuple[str, int], OffSide] = {}
+        self._off_sides: dict[str, OffSide] = {}
 
     def trial(self, specimen: Specimen, seed: int) -> TrialResult:
         """Run one specimen on its seed's prompts, block by block, to the first verdict against it
@@ -119,7 +119,7 @@ class Bench:
             for block in range(self._blocks() if specimen.probe is None else 1):
                 self._observe(specimen, seed, block, seen)
                 if specimen.probe is not None:
-                    seen.probed = self._probed(specimen.probe, specimen.name, seed)
+                    seen.probed = self._probed(specimen.probe, specimen, seed)
                 result = self._judged(seen)
                 if _caught(specimen, result.verdict):
                     break
@@ -168,9 +168,11 @@ class Bench:
         ids = {prompt.id: prompt.token_ids for prompt in base.workload.prompts}
         seen.prompts |= {one.request: ids[one.prompt] for one in answer.observations}
 
-    def _probed(self, kind: str, name: str, seed: int) -> ProbeObserved:
-        off = self._off_sides.setdefault((kind, seed), OffSide())
-        return observe(self.pair, kind, self._part(seed, 0), off, fingerprint([name, seed]))
+    def _probed(self, kind: str, specimen: Specimen, seed: int) -> ProbeObserved:
+        of_both = _of_both(specimen)
+        off = self._off_sides.setdefault(fingerprint([kind, seed, of_both]), OffSide())
+        key = fingerprint([specimen.name, seed])
+        return observe(self.pair, kind, self._part(seed, 0), off, key)
 
     def _on_pass(self, specimen: Specimen, seed: int, block: int, base: Baseline) -> PassAnswer:
         role = Role.A if specimen.off_as_on else Role.ON
@@ -184,8 +186,7 @@ class Bench:
         return self.pair.run(role, pass_)
 
     def _baseline(self, specimen: Specimen, seed: int, block: int) -> Baseline:
-        inject = specimen.injection if specimen.in_both else None
-        key = fingerprint([seed, block, specimen.load, inject and [inject.name, inject.parameters]])
+        key = fingerprint([seed, block, specimen.load, _of_both(specimen)])
         if key not in self._baselines:
             self._baselines[key] = self._make_baseline(specimen.load, seed, block, key)
         return self._baselines[key]
@@ -311,6 +312,12 @@ def _stopping(pass_: Pass, token: int) -> Pass:
         return msgspec.structs.replace(request, sampling=sampling)
 
     return msgspec.structs.replace(pass_, requests=tuple(map(stopping, pass_.requests)))
+
+
+def _of_both(specimen: Specimen) -> list[object] | None:
+    """Return what the off launch has of a specimen too: its answers are shared by those alike."""
+    injection = specimen.injection if specimen.in_both else None
+    return None if injection is None else [injection.name, injection.parameters]
 
 
 def _salted(pass_: Pass, salt: str) -> Pass:

@@ -37,6 +37,7 @@ CHECK_OF = {
     "sample-similarity": "distribution",
     "sample-logprob": "distribution",
     "forbidden-token": "processing",
+    "misprocessed-token": "processing",
     "counters": "acceptance",
     "all-accepted": "coverage",
     "finish-reason": "answers",

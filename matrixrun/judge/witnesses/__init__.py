@@ -86,13 +86,15 @@ class Witness:
 @dataclass(frozen=True)
 class ProbeExamination:
     """What a probe's own witness is given. `case` holds what was sent alike to every arm; None
-    where the probe's answers are not to be compared. `prompts` are the workload's by name."""
+    where the probe's answers are not to be compared. `prompts` are the workload's by name. `main`
+    is the examination of equality's answers, whose ceiling holds here too."""
 
     evidence: CellEvidence
     settings: JudgeSettings
     observed: ProbeObserved
     case: Case | None
     prompts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    main: Examination | None = None
 
 
 @dataclass(frozen=True)
