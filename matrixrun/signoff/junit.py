@@ -22,6 +22,8 @@ from matrixrun.record.naming import params
 CHECK_OF = {
     "launch": "launch",
     "unexplained-token": "unexplained",
+    "target-path": "target_path",
+    "surface-text": "surface",
     "baseline-unsound": "baseline",
     "numerics-changed": "equality",
     "length": "equality",
