@@ -123,6 +123,10 @@ SPECIMENS = (
         "scaled", factor=1.5,
     ),
     _fault(
+        "other-target", "the on arm serves other weights, by 2 nats a logit", NO_REPORT,
+        "other-target", size=2.0,
+    ),
+    _fault(
         "drafts-shifted", "every draft position holds the next one's token: output right",
         "sglang#40144", "shifted", harm=Harm.OTHER,
     ),

@@ -44,6 +44,7 @@ FAULTS: dict[str, type[Fault]] = {
     "min-tokens-ignored": processing.MinTokensIgnored,
     "noise": arithmetic.Noise,
     "width-dependent": arithmetic.WidthDependent,
+    "other-target": arithmetic.OtherTarget,
 }
 
 __all__ = ["FAULTS", "Fault"]
