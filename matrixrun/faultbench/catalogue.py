@@ -189,11 +189,11 @@ SPECIMENS = (
     ),
     _fault(
         "draftless-history", "draft positions are missing from the penalties' history",
-        NO_REPORT, "draftless-history", harm=Harm.OTHER, probe="processors",
+        NO_REPORT, "draftless-history", probe="processors",
     ),
     _fault(
         "penalties-skipped", "presence and frequency penalties do not reach draft positions",
-        "vllm#10198", "penalties-skipped", harm=Harm.OTHER, probe="processors",
+        "vllm#10198", "penalties-skipped", probe="processors",
     ),
     _fault(
         "min-tokens-ignored", "stop tokens are not masked at draft positions", "vllm#42744",

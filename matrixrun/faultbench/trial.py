@@ -73,8 +73,9 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     `caught` says that the verdict is against the specimen (for something harmless: that it was
     accused), `finding` is the kind of the first finding that carries the verdict, `requests` and
     `tokens` the fewest of the on arm's answers, in the order sent, with which the judge says the
-    same. Regrets in nats, over all on tokens seen; `logprob_shift` is how far the on arm's own
-    logprobs are off. `struck` counts how often the injection did something.
+    same. Regrets in nats, over all on tokens seen (the largest over those of a further probe too);
+    `logprob_shift` is how far the on arm's own logprobs are off. `struck` counts how often the
+    injection did something.
     """
 
     specimen: str
@@ -356,12 +357,13 @@ def _result(
     values = np.concatenate(regrets) if regrets else np.zeros(1)
     values = values[np.isfinite(values)]
     metrics = result.metrics
+    processed = [v for name, v in metrics.items() if "regret/max." in name and name.endswith(".on")]
     return TrialResult(
         specimen=specimen.name, seed=seed, verdict=result.verdict.value,
         caught=_caught(specimen, result.verdict), finding=named, reason=result.reason,
         requests=len(seen.order), tokens=sum(one.token_ids.size for one in seen.order),
         sent=len(seen.order), struck=struck.times, steps=struck.steps,
-        regret_max=float(values.max(initial=0.0)),
+        regret_max=max([float(values.max(initial=0.0)), *processed]),
         regret_mean=float(values.mean()) if values.size else 0.0,
         logprob_shift=_shift(metrics),
         ceiling=metrics.get("regret/ceiling", 0.0),
