@@ -9,7 +9,7 @@ length of drafts, a seed for its prompts, and two off launches. Ready ones are l
 divides each pair's prompts into groups of 20 and judges every group as a sweep of its own, from
 what was stored: no two judgements share a prompt. Given are the verdicts, the exact one-sided
 bound at 95 % on FAIL for one judgement, and that on pairs with a FAIL, since judgements of a pair
-share its launches. `null` judges null sweeps: each takes one group from each of six pairs drawn at
+share its launches. `null` judges null sweeps: each takes one group from each of five pairs drawn at
 random, and exchanges on arm and control at random within each prompt (see `null_sweeps.py`).
 """
 
@@ -35,7 +35,7 @@ GROUP = 20
 # What so many prompts show at a confidence of 95 %.
 DETECT = 0.15
 GROUPS = 10
-CELLS_OF_A_NULL_SWEEP = 6
+CELLS_OF_A_NULL_SWEEP = 5
 MATRIX = """
 name: healthy-{number}
 engines:
