@@ -38,7 +38,7 @@ def test_another_target_in_the_on_arm_is_named_as_the_cause(other):
     result = judged(with_other_target(other))
     assert result.verdict is Verdict.FAIL
     assert faults(result)[0] == "target-path"
-    assert "different targets" in result.reason
+    assert "the target is another one" in result.reason
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.15, 0.3])

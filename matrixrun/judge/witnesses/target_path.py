@@ -1,9 +1,9 @@
-"""target path: whether both arms compute the same target where nothing is speculated yet.
+"""target path: whether both arms compute the same where nothing is speculated yet.
 
 The first token of an answer comes from the prefill of its prompt: no draft precedes it. If the arms
 already differ there, in most prompts and by more than two off evaluations do, the target itself is
-another one (weights, quantization, a layer's settings). Where they agree, what is wrong later lies
-in speculation.
+another one (weights, quantization, a layer's settings), or something else is done with its logits.
+Where they agree, what is wrong later lies in speculation.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ def examine_target_path(examination: Examination) -> Testimony:
         return Testimony(metrics=metrics)
     middle = float(np.median(moved["on"][known]))
     text = (
-        f"the arms compute different targets: first tokens, which no draft precedes, move by more "
-        f"than the ceiling of {ceiling.value:.3g} nats in {beyond['on']} of {count} answers "
-        f"(median {middle:.3g}), the control's in {beyond['null']}"
+        f"the arms differ before anything is speculated: first tokens, which no draft precedes, "
+        f"move by more than the ceiling of {ceiling.value:.3g} nats in {beyond['on']} of {count} "
+        f"answers (median {middle:.3g}), the control's in {beyond['null']}; the target is another "
+        f"one, or its logits are treated otherwise"
     )
     numbers = {"answers": count, "on": beyond["on"], "null": beyond["null"], "median": middle}
     finding = Finding(kind=KIND, severity=Severity.FAULT, text=text, numbers=numbers)
