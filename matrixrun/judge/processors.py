@@ -147,8 +147,8 @@ def _gaps(
     elif processor is Processor.ALLOWED:
         gaps = _below(np.where(np.isin(ids, allowed(prompt)), raw, -np.inf))
     else:
-        masked = early[:, None] & np.isin(ids, stops(prompt))
-        gaps = _below(np.where(masked, -np.inf, raw))
+        # Before the least length engines mask end tokens of their own besides, which are not known.
+        gaps = np.where(early[:, None], 0.0, _below(raw))
     return np.where(unknown, 0.0, np.minimum(gaps, LARGEST_REGRET))
 
 

@@ -218,6 +218,19 @@ def test_an_engine_that_counts_the_prompt_too_is_judged_by_its_own_arithmetic(mo
     assert result.metrics["processors.regret/max.penalties.off"] < 1e-3
 
 
+def test_an_engine_that_masks_its_own_end_token_with_min_tokens_is_not_accused(monkeypatch):
+    def stricter(processor, logits, prompt, history, place, ours=processed):
+        made = ours(processor, logits, prompt, history, place)
+        if processor is Processor.MIN_TOKENS and place < MIN_TOKENS:
+            made[made.argmax()] = -np.inf
+        return made
+
+    monkeypatch.setattr("judge.test_processors.processed", stricter)
+    result = result_of(seen())
+    assert result.verdict is Verdict.PASS
+    assert result.metrics["processors.regret/max.min-tokens.off"] < 1e-3
+
+
 def test_a_processor_that_the_engine_cannot_express_is_not_judged():
     probe = seen()
 
