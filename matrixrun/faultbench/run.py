@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -40,7 +40,7 @@ class BenchResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_bench(options: BenchOptions, *, cache: Path, say: Say) -> BenchResult:
-    """Run the bench and write its JSON where one is asked for.
+    """Run the bench and write its JSON where one is asked for, again after every specimen.
 
     Raises:
         UserError: `only` names what does not exist.
@@ -55,18 +55,20 @@ def run_bench(options: BenchOptions, *, cache: Path, say: Say) -> BenchResult:
             method: Bench(pair, prompts, settings, baselines)
             for method, pair in launches.pairs.items()
         }
+        lines: list[Line] = []
         for specimen in chosen:
             bench = benches[specimen.method]
-            trials.extend(_trial(bench, specimen, seed, say) for seed in range(options.seeds))
-        about = {
-            "seconds": time.monotonic() - began,
-            "seeds": options.seeds,
-            "facts": {name: one.facts for name, one in launches.outcomes.items()},
-        }
-    lines = tuple(_lines(chosen, trials))
-    if options.json_file is not None:
-        options.json_file.write_bytes(as_json(lines, trials, about))
-    return BenchResult(lines=lines, trials=tuple(trials))
+            mine = [_trial(bench, specimen, seed, say) for seed in range(options.seeds)]
+            trials.extend(mine)
+            lines.append(summarise(specimen, mine))
+            about = {
+                "seconds": time.monotonic() - began,
+                "seeds": options.seeds,
+                "facts": {name: one.facts for name, one in launches.outcomes.items()},
+            }
+            if options.json_file is not None:
+                options.json_file.write_bytes(as_json(lines, trials, about))
+    return BenchResult(lines=tuple(lines), trials=tuple(trials))
 
 
 def show(result: BenchResult) -> None:
@@ -85,12 +87,6 @@ def _trial(bench: Bench, specimen: Specimen, seed: int, say: Say) -> TrialResult
     say(f"{specimen.name}, seed {seed}: {result.verdict} ({finding}) after {result.requests} of "
         f"{result.sent} requests; struck {result.struck} times")  # fmt: skip
     return result
-
-
-def _lines(chosen: Sequence[Specimen], trials: Sequence[TrialResult]) -> list[Line]:
-    return [
-        summarise(one, [trial for trial in trials if trial.specimen == one.name]) for one in chosen
-    ]
 
 
 __all__ = ["BenchOptions", "BenchResult", "run_bench", "show"]
