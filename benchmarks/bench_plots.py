@@ -25,11 +25,12 @@ LEAST_SHOWN = 1e-3
 CLASSES = {
     "tokens wrong": ("unexplained-token", "regret", "degeneration", "equality"),
     "ends, failures, logprobs": ("past-the-end", "length-limit", "stopped-early", "failed-request",
-                                 "drift", "answers", "nan", "empty"),
+                                 "drift", "target-path", "answers", "nan", "empty"),
     "acceptance": ("inactive", "predicted-acceptance", "acceptance-by-position", "idle-drafter",
                    "repeated-acceptance"),
     "sampling and processors": ("distribution", "correlated-samples", "processing",
-                                "forbidden-token", "sample-logprob", "sample-similarity"),
+                                "misprocessed-token", "forbidden-token", "sample-logprob",
+                                "sample-similarity"),
 }  # fmt: skip
 
 

@@ -132,6 +132,10 @@ SPECIMENS = (
         "scaled", factor=1.5,
     ),
     _fault(
+        "other-target", "the on arm serves other weights, by 2 nats a logit", NO_REPORT,
+        "other-target", size=2.0,
+    ),
+    _fault(
         "drafts-shifted", "every draft position holds the next one's token: output right",
         "sglang#40144", "shifted", harm=Harm.OTHER,
     ),
@@ -188,13 +192,17 @@ SPECIMENS = (
         "healthy-processors", "logits processors with nothing switched on", "none",
         probe="processors",
     ),
+    _harmless(
+        "noisy-processors", "logits processors and noise of 0.1 on every logit, both arms",
+        "pegainfer#833", Injection(name="noise", parameters={"size": 0.1}), probe="processors",
+    ),
     _fault(
         "draftless-history", "draft positions are missing from the penalties' history",
-        NO_REPORT, "draftless-history", harm=Harm.OTHER, probe="processors",
+        NO_REPORT, "draftless-history", probe="processors",
     ),
     _fault(
         "penalties-skipped", "presence and frequency penalties do not reach draft positions",
-        "vllm#10198", "penalties-skipped", harm=Harm.OTHER, probe="processors",
+        "vllm#10198", "penalties-skipped", probe="processors",
     ),
     _fault(
         "min-tokens-ignored", "stop tokens are not masked at draft positions", "vllm#42744",

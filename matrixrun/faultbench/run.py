@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from matrixrun.faultbench.trial import Baseline, Bench, TrialResult, died
 from matrixrun.judge import settings_for
 
 Say = Callable[[str], None]
+Keep = Callable[[Sequence[TrialResult], dict[str, dict[str, Any]]], None]
 
 
 class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +42,7 @@ class BenchResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_bench(options: BenchOptions, *, cache: Path, say: Say) -> BenchResult:
-    """Run the bench and write its JSON where one is asked for.
+    """Run the bench and write its JSON where one is asked for, again after every specimen.
 
     Raises:
         UserError: `only` names what does not exist.
@@ -50,25 +51,26 @@ def run_bench(options: BenchOptions, *, cache: Path, say: Say) -> BenchResult:
     chosen, began = select(options.only), time.monotonic()
     trials: list[TrialResult] = []
     facts: dict[str, dict[str, Any]] = {}
+
+    def keep(some: Sequence[TrialResult], told: dict[str, dict[str, Any]]) -> None:
+        trials.extend(some)
+        facts.update(told)
+        about = {"seconds": time.monotonic() - began, "seeds": options.seeds, "facts": facts}
+        if options.json_file is not None:
+            options.json_file.write_bytes(as_json(list(_lines(chosen, trials)), trials, about))
+
     for of_state, file in ((False, BENCH), (True, STATE_BENCH)):
         some = [one for one in chosen if one.of_state is of_state]
         if some:
-            found, told = _on_launches(some, options.seeds, file, cache=cache, say=say)
-            trials += found
-            facts |= told
-    about = {"seconds": time.monotonic() - began, "seeds": options.seeds, "facts": facts}
-    lines = tuple(_lines(chosen, trials))
-    if options.json_file is not None:
-        options.json_file.write_bytes(as_json(lines, trials, about))
-    return BenchResult(lines=lines, trials=tuple(trials))
+            _on_launches(some, options.seeds, file, cache=cache, say=say, keep=keep)
+    return BenchResult(lines=tuple(_lines(chosen, trials)), trials=tuple(trials))
 
 
 def _on_launches(
-    chosen: Sequence[Specimen], seeds: int, file: Path, *, cache: Path, say: Say
-) -> tuple[list[TrialResult], dict[str, dict[str, Any]]]:
-    """Return the trials of specimens on the launches of one file, and what these say of
-    themselves."""
-    trials: list[TrialResult] = []
+    chosen: Sequence[Specimen], seeds: int, file: Path, *, cache: Path, say: Say, keep: Keep
+) -> None:
+    """Run the trials of specimens on the launches of one file; each specimen's are kept with what
+    the launches say of themselves."""
     methods, needed = {one.method for one in chosen}, {one.probe for one in chosen}
     with Launches(cache, say, methods, file=file, probes=needed) as launches:
         prompts = launches.workload(launches.matrix.workload.prompts * seeds)
@@ -77,10 +79,18 @@ def _on_launches(
             method: Bench(pair, prompts, settings, baselines)
             for method, pair in launches.pairs.items()
         }
+        facts = {name: one.facts for name, one in launches.outcomes.items()}
         for specimen in chosen:
             bench = benches[specimen.method]
-            trials.extend(_trial(bench, specimen, seed, say) for seed in range(seeds))
-        return trials, {name: one.facts for name, one in launches.outcomes.items()}
+            keep([_trial(bench, specimen, seed, say) for seed in range(seeds)], facts)
+
+
+def _lines(chosen: Sequence[Specimen], trials: Sequence[TrialResult]) -> Iterator[Line]:
+    """Return a line for every specimen that has been tried."""
+    for specimen in chosen:
+        mine = [one for one in trials if one.specimen == specimen.name]
+        if mine:
+            yield summarise(specimen, mine)
 
 
 def show(result: BenchResult) -> None:
@@ -99,12 +109,6 @@ def _trial(bench: Bench, specimen: Specimen, seed: int, say: Say) -> TrialResult
     say(f"{specimen.name}, seed {seed}: {result.verdict} ({finding}) after {result.requests} of "
         f"{result.sent} requests; struck {result.struck} times")  # fmt: skip
     return result
-
-
-def _lines(chosen: Sequence[Specimen], trials: Sequence[TrialResult]) -> list[Line]:
-    return [
-        summarise(one, [trial for trial in trials if trial.specimen == one.name]) for one in chosen
-    ]
 
 
 __all__ = ["BenchOptions", "BenchResult", "run_bench", "show"]

@@ -75,8 +75,9 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     `caught` says that the verdict is against the specimen (for something harmless: that it was
     accused), `finding` is the kind of the first finding that carries the verdict, `requests` and
     `tokens` the fewest of the on arm's answers, in the order sent, with which the judge says the
-    same. Regrets in nats, over all on tokens seen; `logprob_shift` is how far the on arm's own
-    logprobs are off. `struck` counts how often the injection did something.
+    same. Regrets in nats, over all on tokens seen (the largest over those of a further probe too);
+    `logprob_shift` is how far the on arm's own logprobs are off. `struck` counts how often the
+    injection did something.
     """
 
     specimen: str
@@ -110,7 +111,7 @@ class Bench:
     ) -> None:
         self.pair, self.settings = pair, settings
         self._prompts, self._baselines = prompts, baselines
-        self._off_sides: dict[tuple[str, int], OffSide] = {}
+        self._off_sides: dict[str, OffSide] = {}
 
     def trial(self, specimen: Specimen, seed: int) -> TrialResult:
         """Run one specimen on its seed's prompts, block by block, to the first verdict against it
@@ -122,7 +123,7 @@ class Bench:
             for block in range(self._blocks() if specimen.probe is None else 1):
                 self._observe(specimen, seed, block, seen)
                 if specimen.probe is not None:
-                    seen.probed = self._probed(specimen.probe, specimen.name, seed)
+                    seen.probed = self._probed(specimen.probe, specimen, seed)
                     seen.ledgers = self._ledgers(written)
                 result = self._judged(seen)
                 if _caught(specimen, result.verdict):
@@ -195,9 +196,11 @@ class Bench:
         ids = {prompt.id: prompt.token_ids for prompt in base.workload.prompts}
         seen.prompts |= {one.request: ids[one.prompt] for one in answer.observations}
 
-    def _probed(self, kind: str, name: str, seed: int) -> ProbeObserved:
-        off = self._off_sides.setdefault((kind, seed), OffSide())
-        return observe(self.pair, kind, self._part(seed, 0), off, fingerprint([name, seed]))
+    def _probed(self, kind: str, specimen: Specimen, seed: int) -> ProbeObserved:
+        of_both = _of_both(specimen)
+        off = self._off_sides.setdefault(fingerprint([kind, seed, of_both]), OffSide())
+        key = fingerprint([specimen.name, seed])
+        return observe(self.pair, kind, self._part(seed, 0), off, key)
 
     def _on_pass(self, specimen: Specimen, seed: int, block: int, base: Baseline) -> PassAnswer:
         role = Role.A if specimen.off_as_on else Role.ON
@@ -211,8 +214,7 @@ class Bench:
         return self.pair.run(role, pass_)
 
     def _baseline(self, specimen: Specimen, seed: int, block: int) -> Baseline:
-        inject = specimen.injection if specimen.in_both else None
-        key = fingerprint([seed, block, specimen.load, inject and [inject.name, inject.parameters]])
+        key = fingerprint([seed, block, specimen.load, _of_both(specimen)])
         if key not in self._baselines:
             self._baselines[key] = self._make_baseline(specimen.load, seed, block, key)
         return self._baselines[key]
@@ -341,6 +343,12 @@ def _stopping(pass_: Pass, token: int) -> Pass:
     return msgspec.structs.replace(pass_, requests=tuple(map(stopping, pass_.requests)))
 
 
+def _of_both(specimen: Specimen) -> list[object] | None:
+    """Return what the off launch has of a specimen too: its answers are shared by those alike."""
+    injection = specimen.injection if specimen.in_both else None
+    return None if injection is None else [injection.name, injection.parameters]
+
+
 def _salted(pass_: Pass, salt: str) -> Pass:
     return msgspec.structs.replace(pass_, salt=salt)
 
@@ -379,12 +387,13 @@ def _result(
     values = np.concatenate(regrets) if regrets else np.zeros(1)
     values = values[np.isfinite(values)]
     metrics = result.metrics
+    processed = [v for name, v in metrics.items() if "regret/max." in name and name.endswith(".on")]
     return TrialResult(
         specimen=specimen.name, seed=seed, verdict=result.verdict.value,
         caught=_caught(specimen, result.verdict), finding=named, reason=result.reason,
         requests=len(seen.order), tokens=sum(one.token_ids.size for one in seen.order),
         sent=len(seen.order), struck=struck.times, steps=struck.steps,
-        regret_max=float(values.max(initial=0.0)),
+        regret_max=max([float(values.max(initial=0.0)), *processed]),
         regret_mean=float(values.mean()) if values.size else 0.0,
         logprob_shift=_shift(metrics),
         ceiling=metrics.get("regret/ceiling", 0.0),

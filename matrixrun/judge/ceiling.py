@@ -108,6 +108,15 @@ def arithmetic_of(evidence: CellEvidence, default: str) -> str:
     return default
 
 
+def log_odds(logprobs: Floats) -> Floats:
+    """Return each token's lead over all others together [N], nats; NaN where the others hold too
+    little probability for it to be known."""
+    values = np.minimum(logprobs, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        rest = -np.expm1(values)
+        return np.where(rest > LEAST_REST, values - np.log(rest), np.nan)
+
+
 def movements(answers: Answers) -> Floats:
     """Return how far each emitted token's lead moved between decoding and prefill [N], nats.
 
@@ -115,12 +124,8 @@ def movements(answers: Answers) -> Floats:
     near tie is the gap to the runner-up. Where prefill prefers another token, the move of the gap
     between that one and the token is taken if it is larger. NaN where it cannot be measured.
     """
-    decoded, scored = np.minimum(answers.logprobs, 0.0), np.minimum(answers.scored, 0.0)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        rest_decoded, rest_scored = -np.expm1(decoded), -np.expm1(scored)
-        lead = decoded - np.log(rest_decoded) - scored + np.log(rest_scored)
-        usable = (rest_decoded > LEAST_REST) & (rest_scored > LEAST_REST)
-        lead = np.where(usable, np.abs(lead), np.nan)
+    with np.errstate(invalid="ignore", over="ignore"):
+        lead = np.abs(log_odds(answers.logprobs) - log_odds(answers.scored))
         gap = np.abs(answers.regrets - (answers.best - answers.logprobs))
     return np.where(np.isfinite(lead), np.fmax(lead, gap), lead)
 

@@ -33,7 +33,9 @@ def hear_probe(observed: CellObservations, probe: ProbeObserved, main: Examinati
             if witness.everywhere:
                 told += _of(probe.kind, witness.examine(examination))
     shared = _by_name(observed)
-    seen = ProbeExamination(observed.evidence, main.settings, probe, case, shared, observed.ledgers)
+    seen = ProbeExamination(
+        observed.evidence, main.settings, probe, case, shared, observed.ledgers, main
+    )
     for own in PROBE_WITNESSES:
         if own.probe == probe.kind:
             told += own.examine(seen)

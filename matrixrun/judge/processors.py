@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -70,52 +71,104 @@ def violations(processor: Processor, prompt: Sequence[int], tokens: Ints) -> Int
     return np.zeros(0, dtype=np.int64)
 
 
-def processed_regrets(
+@dataclass(frozen=True)
+class ProcessedValues:
+    """Of each token [n]: a lower bound, in nats, of how far it lies below the best one after
+    processing, and the id of the token by which that is known, its own where there is none."""
+
+    regrets: Floats
+    rivals: Ints
+
+
+def processed_values(
     processor: Processor, prompt: Sequence[int], tokens: Ints, score: Score, *, whole: bool
-) -> Floats:
-    """Return a lower bound of how far each token lies below the best one after processing [n].
+) -> ProcessedValues:
+    """Value every token of an answer after processing, by its score with the best tokens named.
 
     `whole` says that presence and frequency count the prompt's tokens too, as some engines do.
     Where the emitted token's own value cannot be had the bound is 0.
     """
     size = min(tokens.size, score.token_logprobs.size)
+    if size == 0:
+        return ProcessedValues(np.zeros(0), np.zeros(0, dtype=np.int64))
     ids = np.column_stack([score.top_ids[:size].astype(np.int64), tokens[:size]])
     raw: Floats = np.column_stack([score.top_logprobs[:size], score.token_logprobs[:size]]).astype(
         np.float64
     )
+    seen = _counts(ids, _history_before(processor, prompt, whole=whole), tokens)
+    gaps = _gaps(processor, prompt, ids, raw, seen=seen, early=np.arange(size) < MIN_TOKENS)
+    best = gaps.argmax(axis=1)
+    places = np.arange(size)
+    return ProcessedValues(gaps[places, best], ids[places, best])
+
+
+def processed_gap(
+    processor: Processor,
+    prompt: Sequence[int],
+    before: Sequence[int],
+    rival: tuple[int, float],
+    own: tuple[int, float],
+    *,
+    whole: bool,
+) -> float:
+    """Return a lower bound of how far `own` lies below `rival` after processing, both a token id
+    with its raw logprob, as the token after the generated ones `before`."""
+    ids = np.array([[rival[0], own[0]]], dtype=np.int64)
+    history = [*_history_before(processor, prompt, whole=whole), *before]
+    seen = np.array([[history.count(token) for token in ids[0].tolist()]], dtype=np.int64)
+    early = np.array([len(before) < MIN_TOKENS])
+    raw = np.array([[rival[1], own[1]]])
+    return float(_gaps(processor, prompt, ids, raw, seen=seen, early=early)[0, 0])
+
+
+def _history_before(processor: Processor, prompt: Sequence[int], *, whole: bool) -> Sequence[int]:
+    """Return what counts as seen before the first generated token: engines apply a repetition
+    penalty to the prompt always, presence and frequency where `whole`."""
+    return prompt if whole or processor is Processor.REPETITION else ()
+
+
+def _gaps(
+    processor: Processor,
+    prompt: Sequence[int],
+    ids: Ints,
+    raw: Floats,
+    *,
+    seen: Ints,
+    early: NDArray[np.bool_],
+) -> Floats:
+    """Return lower bounds of how far the last of `ids` [n, k] lies below each of them after
+    processing [n, k], at most LARGEST_REGRET; `early` [n] are places before the least length."""
+    unknown = np.isnan(raw[:, -1:])
     raw = np.where(np.isfinite(raw) & (ids >= 0), raw, -LARGEST_REGRET)
     if processor is Processor.PENALTIES:
-        seen = _counts(ids, prompt if whole else (), tokens)
-        gap = _gap(raw - PRESENCE * (seen > 0) - FREQUENCY * seen)
+        gaps = _below(raw - PRESENCE * (seen > 0) - FREQUENCY * seen)
     elif processor is Processor.REPETITION:
-        gap = _repetition_gap(raw, _counts(ids, prompt, tokens) > 0)
+        gaps = _repetition_gaps(raw, seen > 0)
     elif processor is Processor.ALLOWED:
-        gap = _gap(np.where(np.isin(ids, allowed(prompt)), raw, -np.inf))
+        gaps = _below(np.where(np.isin(ids, allowed(prompt)), raw, -np.inf))
     else:
-        early = (np.arange(size) < MIN_TOKENS)[:, None]
-        gap = _gap(np.where(early & np.isin(ids, stops(prompt)), -np.inf, raw))
-    bounded: Floats = np.minimum(gap, LARGEST_REGRET)
-    return bounded
+        # Before the least length engines mask end tokens of their own besides, which are not known.
+        gaps = np.where(early[:, None], 0.0, _below(raw))
+    return np.where(unknown, 0.0, np.minimum(gaps, LARGEST_REGRET))
 
 
-def _gap(values: Floats) -> Floats:
-    """Return how far the last column lies below the largest; 0 where it is forbidden itself, which
-    is a violation and no matter of size."""
-    own = values[:, -1]
+def _below(values: Floats) -> Floats:
+    """Return how far the last column lies below each; 0 where it is forbidden itself, which is a
+    violation and no matter of size."""
+    own = values[:, -1:]
     known = np.isfinite(own)
-    return np.where(known, values.max(axis=1) - np.where(known, own, 0.0), 0.0)
+    return np.where(known, values - np.where(known, own, 0.0), 0.0)
 
 
-def _repetition_gap(raw: Floats, seen: NDArray[np.bool_]) -> Floats:
-    """Return a lower bound without the normaliser: a seen token's logit is divided by the penalty,
+def _repetition_gaps(raw: Floats, seen: NDArray[np.bool_]) -> Floats:
+    """Return lower bounds without the normaliser: a seen token's logit is divided by the penalty,
     or multiplied where it is negative, so that it only falls. Tokens not seen keep their gaps, two
     seen ones keep at least the gap over the penalty, and a seen one lies below one not seen by no
     less than before."""
     own, own_seen = raw[:, -1:], seen[:, -1:]
     gaps = raw - own
     alike = np.where(seen, gaps / REPETITION, gaps)
-    bound = np.where(seen == own_seen, alike, np.where(own_seen, gaps, -np.inf))
-    return np.asarray(np.maximum(bound.max(axis=1), 0.0))
+    return np.where(seen == own_seen, alike, np.where(own_seen, gaps, -np.inf))
 
 
 def _counts(ids: Ints, before: Sequence[int], tokens: Ints) -> Ints:

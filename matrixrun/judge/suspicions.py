@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 
-from matrixrun.evidence.cells import Speculation
+from matrixrun.evidence.cells import Cell, Speculation
 from matrixrun.evidence.requests import Evaluation, Score, ScoreRequest
 from matrixrun.judge.case import LARGEST_REGRET, Answers, Case, Ints
 from matrixrun.judge.ceiling import Ceiling
@@ -185,7 +186,7 @@ def _settle(case: Case, ceiling: Ceiling, suspicion: Suspicion, answers: Answers
                     token_ids=tokens,
                     start=len(tokens) - 1,
                     evaluation=evaluation,
-                    rows=_verified_rows(case) if evaluation is Evaluation.EXTEND else 0,
+                    rows=verified_rows(case.cell) if evaluation is Evaluation.EXTEND else 0,
                 )
             )
     if min(known.values()) <= ceiling.value:
@@ -193,25 +194,25 @@ def _settle(case: Case, ceiling: Ceiling, suspicion: Suspicion, answers: Answers
     elif wants:
         state = State.ASKED
     else:
-        state = _verdict(ceiling, min(known.values()), failed)
+        state = settled_state(ceiling, min(known.values()), failed)
     return replace(suspicion, evaluations=known, state=state, wants=tuple(wants))
 
 
-def _verified_rows(case: Case) -> int:
+def verified_rows(cell: Cell) -> int:
     """Return the rows of the cell's verification steps: the draft's and one more; 0 if unknown."""
-    speculation = case.cell.axes.get("speculation")
+    speculation = cell.axes.get("speculation")
     if isinstance(speculation, Speculation) and speculation.num_speculative_tokens is not None:
         return speculation.num_speculative_tokens + 1
     return 0
 
 
-def _verdict(ceiling: Ceiling, least: float, failed: list[Evaluation]) -> State:
+def settled_state(ceiling: Ceiling, least: float, failed: Sequence[Evaluation]) -> State:
     """Return what is said of a token that every evaluation obtained leaves beyond the ceiling.
 
     Where a server cannot extend a cached prefix, prefill and decoding suffice for a regret beyond
     the band, which no width of rows has been seen to bring about.
     """
-    beyond_widths = failed == [Evaluation.EXTEND] and least > max(ceiling.band, ceiling.value)
+    beyond_widths = list(failed) == [Evaluation.EXTEND] and least > max(ceiling.band, ceiling.value)
     settled = ceiling.trusted and (not failed or beyond_widths)
     return State.UNEXPLAINED if settled else State.UNSETTLED
 

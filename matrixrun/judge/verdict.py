@@ -21,7 +21,8 @@ from matrixrun.judge.testimony import Objection, Testimony
 # Findings that lean on the off arm's soundness; they count for nothing where it is unsound.
 RELATIVE_KINDS = frozenset({
     "unexplained-token", "equality", "regret", "degeneration", "drift", "distribution",
-    "correlated-samples", "sample-similarity", "sample-logprob", "processing",
+    "correlated-samples", "sample-similarity", "sample-logprob", "processing", "misprocessed-token",
+    "target-path",
 })  # fmt: skip
 # Findings about speed alone: of them nothing follows for the outputs.
 ACCEPTANCE_KINDS = frozenset({

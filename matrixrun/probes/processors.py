@@ -2,7 +2,7 @@
 
 Penalties look at what was generated so far, the tokens of a draft included that are not committed
 yet; masks must hold at draft positions as elsewhere. A token seldom comes back within one draft, so
-that penalties are sent with more prompts than the others.
+that penalties are sent with more prompts than the others, and with three starts of each.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from matrixrun.workloads import Workload
 
 KIND = "processors"
 MOST_PROMPTS = 12
-MOST_PENALISED = 48
+MOST_PENALISED = 32
+# Parts of three of a prompt that penalties begin from. From another start the text is another one,
+# and many short starts show more than few long answers.
+STARTS = (3, 2, 1)
 # An answer must be longer than the least length that one of the processors asks for.
 LEAST_TOKENS = 16
 
@@ -65,17 +68,28 @@ def _pass(launch: Launch, pass_id: str, requests: tuple[Request, ...], size: int
 
 def processor_requests(workload: Workload, matrix: Matrix) -> tuple[Request, ...]:
     """Return the first prompts with each processor; a request's id names the processor:
-    `processors.<processor>.<prompt>`."""
+    `processors.<processor>.<prompt>`, and behind that the start, where it is not the whole."""
     return tuple(
         Request(
-            id=f"{KIND}.{processor}.{prompt.id}",
+            id=f"{KIND}.{processor}.{prompt.id}{name}",
             prompt=prompt.id,
             category=prompt.category,
-            token_ids=prompt.token_ids,
+            token_ids=start,
             max_tokens=max(matrix.workload.max_tokens, LEAST_TOKENS),
-            sampling=sampling_of(processor, prompt.token_ids, matrix.seed),
+            sampling=sampling_of(processor, start, matrix.seed),
         )
         for place, prompt in enumerate(workload.prompts[:MOST_PENALISED])
         for processor in Processor
         if place < MOST_PROMPTS or processor is Processor.PENALTIES
+        for name, start in _starts(processor, prompt.token_ids)
     )
+
+
+def _starts(processor: Processor, prompt: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
+    """Return what a processor is sent of a prompt: all of it, and with penalties shorter starts."""
+    parts = STARTS if processor is Processor.PENALTIES else STARTS[:1]
+    lengths = {max(1, len(prompt) * part // STARTS[0]): part for part in reversed(parts)}
+    return [
+        ("" if part == STARTS[0] else f".{part}", prompt[:length])
+        for length, part in lengths.items()
+    ]

@@ -22,6 +22,8 @@ from matrixrun.record.naming import params
 CHECK_OF = {
     "launch": "launch",
     "unexplained-token": "unexplained",
+    "target-path": "target_path",
+    "surface-text": "surface",
     "baseline-unsound": "baseline",
     "numerics-changed": "equality",
     "length": "equality",
@@ -37,6 +39,7 @@ CHECK_OF = {
     "sample-similarity": "distribution",
     "sample-logprob": "distribution",
     "forbidden-token": "processing",
+    "misprocessed-token": "processing",
     "counters": "acceptance",
     "all-accepted": "coverage",
     "finish-reason": "answers",

@@ -13,11 +13,12 @@ pytestmark = pytest.mark.engine
 
 FAULTS = {
     "let-through-50": "unexplained-token",
-    "drift-large": "drift",
+    "drift-large": "target-path",
     "drafts-shifted": "inactive",
     "first-only": "acceptance-by-position",
     "ngram-off-in-a-third": "predicted-acceptance",
     "unreduced-residual": "distribution",
+    "draftless-history": "misprocessed-token",
     "warm-drafts-wrong": "repeated-acceptance",
     "stop-ignored": "past-the-end",
     "kept-rejected": "unexplained-token",

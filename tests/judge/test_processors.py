@@ -17,7 +17,7 @@ from matrixrun.judge.processors import (
     PRESENCE,
     REPETITION,
     allowed,
-    processed_regrets,
+    processed_values,
     stops,
 )
 
@@ -84,13 +84,20 @@ def score_of(request, laws, ids):
     )  # fmt: skip
 
 
-def seen(only=None, **on):
-    """What the probe saw; the on arm differs as said, with the processor `only` or with all."""
+def seen(only=None, hit=None, **on):
+    """What the probe saw; the on arm differs as said, with the processor `only` or with all, in the
+    prompts `hit` or in all."""
     names = sorted(PROMPTS)[:16]
     arms = {
         arm: {
             f"{processor}.{name}": answer(
-                processor, name, **(on if arm == "on" and only in (None, processor) else {})
+                processor,
+                name,
+                **(
+                    on
+                    if arm == "on" and only in (None, processor) and (hit is None or name in hit)
+                    else {}
+                ),
             )
             for name in names
             for processor in Processor
@@ -106,6 +113,34 @@ def seen(only=None, **on):
 
 def result_of(probe):
     return judge_sweep([replace(CELL, probes=(probe,))], SETTINGS).results[0]
+
+
+def settled_result(probe, off=0.0):
+    """The verdict after A has scored again what was wanted, the worse token higher by `off`."""
+    observed = replace(CELL, probes=(probe,))
+    wants = judge_sweep([observed], SETTINGS).wants
+    given = tuple(rescored(one, off) for want in wants for one in want.scores)
+    again = judge_sweep([replace(observed, confirmations=given)], SETTINGS)
+    assert not again.wants
+    return again.results[0]
+
+
+def rescored(wanted, off):
+    _, processor, name, place, evaluation, token = wanted.id.removeprefix("on.").split(".")
+    law = law_after(name, wanted.token_ids[:-1])
+    emitted = answer(Processor(processor), name, lag=2)[0].token_ids[int(place)]
+    value = np.array([law[int(token)] + off * (int(token) == emitted)], np.float32)
+    return Score(
+        request=wanted.id, evaluation=Evaluation(evaluation), start=wanted.start,
+        token_logprobs=value, best_logprobs=np.array([law.max()], np.float32),
+        best_ids=np.array([law.argmax()], np.int32),
+    )  # fmt: skip
+
+
+def law_after(name, text):
+    place = len(text) - len(PROMPTS[name])
+    return special.log_softmax(TARGET.logits(np.array([int(name[1:])]), place,
+                                             np.array([text[-1]]))[0])  # fmt: skip
 
 
 def faults(result):
@@ -130,6 +165,42 @@ def test_draft_positions_missing_from_the_penalties_history_fail():
     assert "penalties" in result.reason
 
 
+HIT = [name for name in sorted(PROMPTS)[:16]
+       if answer(Processor.PENALTIES, name, lag=2)[0].token_ids.tolist()
+       != answer(Processor.PENALTIES, name)[0].token_ids.tolist()][:1]  # fmt: skip
+
+
+def test_one_answer_whose_penalties_miss_the_draft_fails_when_re_scoring_confirms_it():
+    result = settled_result(seen(only=Processor.PENALTIES, hit=HIT, lag=2))
+    assert result.verdict is Verdict.FAIL
+    assert faults(result) == {"misprocessed-token"}
+    assert f"processors.penalties.{HIT[0]}" in result.reason
+
+
+def test_before_it_is_scored_again_it_is_a_suspicion():
+    result = result_of(seen(only=Processor.PENALTIES, hit=HIT, lag=2))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "re-scoring has not settled" in result.reason
+
+
+def test_a_token_that_decoding_explains_is_no_fault():
+    result = settled_result(seen(only=Processor.PENALTIES, hit=HIT, lag=2), off=9.0)
+    assert result.verdict is Verdict.PASS, result.reason
+
+
+def test_a_single_token_is_no_event_where_an_off_arm_shows_the_like():
+    probe = seen(only=Processor.PENALTIES, hit=HIT, lag=2)
+    like = {name: {one.request: one for one in getattr(probe, name)["on"]}
+            for name in ("observations", "scores")}  # fmt: skip
+    swapped = {
+        field: {**getattr(probe, field),
+                "null": tuple(like[field][one.request] for one in getattr(probe, field)["null"])}
+        for field in like
+    }  # fmt: skip
+    result = settled_result(replace(probe, **swapped))
+    assert result.verdict is Verdict.PASS, result.reason
+
+
 @pytest.mark.parametrize("processor", [Processor.ALLOWED, Processor.MIN_TOKENS])
 def test_masks_that_do_not_hold_everywhere_fail(processor):
     result = result_of(seen(only=processor, masked=False))
@@ -145,6 +216,19 @@ def test_an_engine_that_counts_the_prompt_too_is_judged_by_its_own_arithmetic(mo
     result = result_of(seen())
     assert result.verdict is Verdict.PASS
     assert result.metrics["processors.regret/max.penalties.off"] < 1e-3
+
+
+def test_an_engine_that_masks_its_own_end_token_with_min_tokens_is_not_accused(monkeypatch):
+    def stricter(processor, logits, prompt, history, place, ours=processed):
+        made = ours(processor, logits, prompt, history, place)
+        if processor is Processor.MIN_TOKENS and place < MIN_TOKENS:
+            made[made.argmax()] = -np.inf
+        return made
+
+    monkeypatch.setattr("judge.test_processors.processed", stricter)
+    result = result_of(seen())
+    assert result.verdict is Verdict.PASS
+    assert result.metrics["processors.regret/max.min-tokens.off"] < 1e-3
 
 
 def test_a_processor_that_the_engine_cannot_express_is_not_judged():
@@ -167,10 +251,10 @@ def test_a_processor_that_the_engine_cannot_express_is_not_judged():
 def test_the_regret_is_never_more_than_the_true_one(processor):
     name = sorted(PROMPTS)[5]
     one, score = answer(processor, name, lag=2)
-    regrets = processed_regrets(
+    values = processed_values(
         processor, PROMPTS[name], one.token_ids.astype(np.int64), score, whole=False
     )
-    for place, bound in enumerate(regrets):
+    for place, bound in enumerate(values.regrets):
         last = int(one.token_ids[place - 1]) if place else PROMPTS[name][-1]
         raw = TARGET.logits(np.array([int(name[1:])]), place, np.array([last]))[0]
         made = processed(processor, raw, PROMPTS[name], one.token_ids[:place].tolist(), place)

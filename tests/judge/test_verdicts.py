@@ -284,7 +284,7 @@ def test_systematic_damage_beyond_the_floor_fails_though_nothing_flips():
     result = judged(gathered(pair, on, off, null), pair)
     assert result.metrics["same/exact_match"] == 1.0
     assert result.verdict is Verdict.FAIL
-    assert kinds(result) == {"drift"}
+    assert kinds(result) == {"drift", "target-path"}
 
 
 def test_systematic_damage_below_the_floor_is_a_notice():

@@ -86,6 +86,25 @@ def test_the_first_prompts_are_sent_with_each_processor():
     assert all(request.sampling.temperature == 0.0 for request in first.requests)
 
 
+def test_penalties_begin_from_shorter_starts_too():
+    (first, *_) = sent("processors", launch(Role.ON))
+    whole = {prompt.id: prompt.token_ids for prompt in workload().prompts}
+    starts = [one for one in first.requests if one.id.startswith("processors.penalties.p-4")]
+    assert {one.prompt for one in starts} == {"p-4"}
+    assert (
+        len({one.id for one in starts})
+        == len({one.token_ids for one in starts})
+        == len(starts)
+        == 3
+    )
+    assert all(one.token_ids == whole["p-4"][: len(one.token_ids)] for one in starts)
+    assert [one.id for one in starts if one.token_ids == whole["p-4"]] == [
+        "processors.penalties.p-4"
+    ]
+    others = [one for one in first.requests if ".penalties." not in one.id]
+    assert all(one.token_ids == whole[one.prompt] for one in others)
+
+
 def test_what_these_probes_emit_is_scored_with_the_best_tokens():
     for kind in ("sampling", "processors"):
         assert Data.TOPS in get(kind).needs

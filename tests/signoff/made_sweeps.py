@@ -228,7 +228,7 @@ def _answer(number: int, arm: Arm, fork: tuple[int, float] | None, *, on: bool) 
         prompt_tokens=len(PROMPT) + 1,
         cached_tokens=0,
         finish_reason="length",
-        text=" ".join(words) + (arm.text if on else ""),
+        text=" ".join(words) + arm.text,
         started=started,
         first_token=started + 0.1 * seconds,
         finished=started + seconds,

@@ -5,7 +5,9 @@ baseline      whether the off arms are sound, judged first and absolutely
 attached      what is not known of servers that nobody here launched
 hardware      whether the arms ran on the same kind of machine
 checkpoints   whether they served the same target
+target_path   whether both arms compute the same target before anything is speculated
 answers       events: failed requests, NaN, nothing, past the end, limits missed; else their rate
+surface       texts, where the tokens are the same
 unexplained   emitted tokens that no off evaluation accounts for
 equality      exact match, first forks and their gaps
 regret        what all emitted tokens cost the target, against the control
@@ -71,6 +73,8 @@ from matrixrun.judge.witnesses.prediction import examine_prediction
 from matrixrun.judge.witnesses.pressure import examine_pressure
 from matrixrun.judge.witnesses.reuse import examine_reuse
 from matrixrun.judge.witnesses.rollback import examine_rollback
+from matrixrun.judge.witnesses.surface import examine_surface
+from matrixrun.judge.witnesses.target_path import examine_target_path
 from matrixrun.judge.witnesses.unexplained import examine_unexplained
 
 
@@ -90,7 +94,8 @@ class Witness:
 class ProbeExamination:
     """What a probe's own witness is given. `case` holds what was sent alike to every arm; None
     where the probe's answers are not to be compared. `prompts` are the workload's by name,
-    `ledgers` as in CellObservations."""
+    `ledgers` as in CellObservations. `main` is the examination of equality's answers, whose ceiling
+    holds here too."""
 
     evidence: CellEvidence
     settings: JudgeSettings
@@ -98,6 +103,7 @@ class ProbeExamination:
     case: Case | None
     prompts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     ledgers: Mapping[str, tuple[Event, ...]] = field(default_factory=dict)
+    main: Examination | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +121,9 @@ WITNESSES = (
     Witness("attached", examine_attached),
     Witness("hardware", examine_hardware),
     Witness("checkpoints", examine_checkpoints),
+    Witness("target_path", examine_target_path),
     Witness("answers", answers.examine_answers, answers.RATE_TESTS, everywhere=True),
+    Witness("surface", examine_surface, everywhere=True),
     Witness("unexplained", examine_unexplained, everywhere=True),
     Witness("equality", examine_equality, everywhere=True),
     Witness("regret", regret.examine_regret, regret.RATE_TESTS, everywhere=True),

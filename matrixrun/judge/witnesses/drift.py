@@ -26,7 +26,7 @@ def examine_drift(examination: Examination) -> Testimony:
     """Return the tests of mean and tail: a fault where the size is beyond the floor, a notice
     below it; a notice instead where the on arm's logprobs are not what they are said to be."""
     case, floor = examination.case, examination.ceiling.floor
-    broken = _broken_contract(case)
+    broken = broken_contract(case)
     if broken is not None:
         finding = Finding(kind="logprob-contract", severity=Severity.NOTICE, text=broken)
         return Testimony((finding,))
@@ -120,7 +120,7 @@ def _judged(name: str, size: float, p_value: float, floor: float) -> Testimony:
     return Testimony()
 
 
-def _broken_contract(case: Case) -> str | None:
+def broken_contract(case: Case) -> str | None:
     """Return what is wrong with the on arm's logprobs where the off arm's are given, else None."""
     on, off = (x[np.isfinite(x)] for x in (case.on.logprobs, case.off.logprobs))
     if off.size < LEAST_TOKENS or case.on.token_ids.size < LEAST_TOKENS:

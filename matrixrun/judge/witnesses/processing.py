@@ -1,10 +1,11 @@
 """processing: greedy answers with a logits processor on, valued with the processor's arithmetic.
 
 A token that a processor forbids is a fault wherever it stands. For the rest, each emitted token's
-regret after processing is computed from A's raw scores, and what lies beyond the floor is compared
-with the control's, paired by prompt, as `regret` does without processors. Where the off arms' own
-tokens do not fit the arithmetic, the engine does it in another way, and that processor is not
-judged.
+regret after processing is computed from A's raw scores. One beyond the ceiling is scored again, and
+is a fault if decoding and extending put it there too; what lies beyond the floor is compared with
+the control's, paired by prompt: as without processors. Where the off arms' own tokens do not fit
+the arithmetic, the engine does it in another way, and that processor is not judged; where one of
+them lies beyond the ceiling, single tokens are no event.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from matrixrun.evidence.requests import Observation
 from matrixrun.evidence.verdicts import Finding, Severity, Verdict
 from matrixrun.judge.case import Floats
 from matrixrun.judge.ceiling import BAND_FLOORS, DECIDED, arithmetic_floor, arithmetic_of
-from matrixrun.judge.processors import Processor, processed_regrets, violations
+from matrixrun.judge.examination import Examination
+from matrixrun.judge.misprocessed import Misprocessed, ProcessedAnswer, misprocessed
+from matrixrun.judge.processors import Processor, processed_values, violations
 from matrixrun.judge.statistics import sign_flip_p_value
+from matrixrun.judge.suspicions import State
 from matrixrun.judge.testimony import Objection, RateTest, Testimony
 
 if TYPE_CHECKING:
@@ -38,11 +42,18 @@ class Valued:
     """One arm's answer with a processor on: its largest regret after processing, the sum of what
     lies beyond the floor, and the places of forbidden tokens."""
 
-    prompt: str
     answer: Observation
-    largest: float
+    processed: ProcessedAnswer
     beyond: float
     forbidden: np.ndarray
+
+    @property
+    def prompt(self) -> str:
+        return self.answer.prompt
+
+    @property
+    def largest(self) -> float:
+        return float(self.processed.values.regrets.max(initial=0.0))
 
 
 def examine_processing(examination: ProbeExamination) -> Testimony:
@@ -63,6 +74,8 @@ def examine_processing(examination: ProbeExamination) -> Testimony:
     if not judged:
         reason = f"[{PROBE}] no processor could be judged"
         return told + Testimony(objections=(Objection(Verdict.INCONCLUSIVE, reason),))
+    if examination.main is not None:
+        told += _events(judged, examination.main)
     return told + _rate(judged)
 
 
@@ -101,12 +114,18 @@ def _valued(
         if score is None or score.error is not None or score.top_ids.ndim != 2:
             continue
         tokens = answer.token_ids.astype(np.int64)
-        regrets = processed_regrets(processor, prompt, tokens, score, whole=whole)
+        values = processed_values(processor, prompt, tokens, score, whole=whole)
         found[answer.request] = Valued(
-            prompt=answer.prompt,
             answer=answer,
-            largest=float(regrets.max(initial=0.0)),
-            beyond=float(np.maximum(regrets - floor, 0.0).sum()),
+            processed=ProcessedAnswer(
+                request=answer.request,
+                processor=processor,
+                prompt=prompt,
+                tokens=tuple(tokens.tolist()),
+                values=values,
+                whole=whole,
+            ),
+            beyond=float(np.maximum(values.regrets - floor, 0.0).sum()),
             forbidden=violations(processor, prompt, tokens),
         )
     return found
@@ -168,6 +187,66 @@ def _forbidden(processor: Processor, arms: Mapping[str, Mapping[str, Valued]]) -
     numbers = {"requests": len(bad), "request": name, "position": place}
     return Testimony((Finding(kind="forbidden-token", severity=Severity.FAULT, text=text,
                               numbers=numbers),))  # fmt: skip
+
+
+def _events(
+    judged: Mapping[Processor, Mapping[str, Mapping[str, Valued]]], main: Examination
+) -> Testimony:
+    """Return a fault for each token that no off evaluation puts within the ceiling, and what is to
+    be scored again; of processors whose arithmetic every token of the off arms fits."""
+    case, ceiling = main.case, main.ceiling
+    answers = [
+        one.processed
+        for arms in judged.values()
+        if all(off.largest <= ceiling.value for off in _off(arms))
+        for _, one in sorted(arms["on"].items())
+    ]
+    found = misprocessed(
+        answers, ceiling, case.cell, case.confirmations, most=case.settings.max_suspicions
+    )
+    bad = [one for one in found if one.state is State.UNEXPLAINED]
+    findings = tuple(
+        _finding(one, ceiling.value, len(bad)) for one in bad[: case.settings.top_reasons]
+    )
+    open_ = [one for one in found if one.state in (State.ASKED, State.UNSETTLED)]
+    objections: tuple[Objection, ...] = ()
+    if open_:
+        worst = max(open_, key=lambda one: (one.regret, one.answer.request))
+        reason = (
+            f"[{PROBE}] {len(open_)} tokens lie beyond the ceiling of {ceiling.value:.3g} nats "
+            f"after processing and re-scoring has not settled them (worst: {_place(worst)}, "
+            f"{worst.regret:.3g})"
+        )
+        objections = (Objection(Verdict.INCONCLUSIVE, reason),)
+    return Testimony(
+        findings=findings,
+        metrics={f"{PROBE}.misprocessed/tokens.on": float(len(bad))},
+        objections=objections,
+        wants=tuple(want for one in found for want in one.wants),
+    )
+
+
+def _place(one: Misprocessed) -> str:
+    return f"request {one.answer.request}, token {one.position}"
+
+
+def _finding(one: Misprocessed, ceiling: float, count: int) -> Finding:
+    values = ", ".join(f"{name} {value:.3g}" for name, value in one.evaluations.items())
+    text = (
+        f"[{PROBE}] {_place(one)}: the on arm emitted {one.token}, with {one.answer.processor} "
+        f"{one.regret:.3g} nats below {one.rival}; ceiling {ceiling:.3g} ({values}); "
+        f"{count} such tokens"
+    )
+    numbers: dict[str, object] = {
+        "request": one.answer.request,
+        "position": one.position,
+        "token": one.token,
+        "rival": one.rival,
+        "regret": one.regret,
+        "evaluations": one.evaluations,
+        "ceiling": ceiling,
+    }
+    return Finding(kind="misprocessed-token", severity=Severity.FAULT, text=text, numbers=numbers)
 
 
 def _rate(judged: Mapping[Processor, Mapping[str, Mapping[str, Valued]]]) -> Testimony:

@@ -1,4 +1,5 @@
-"""Properties of an engine that are no faults; they go into both launches of a pair."""
+"""Other logits than the target's: properties of an engine, which are no faults and go into both
+launches of a pair, and another target in one of them."""
 
 from __future__ import annotations
 
@@ -37,3 +38,13 @@ class WidthDependent(Fault):
         values = logits.float()
         mixed = torch.sin(values * (1.0e4 * (1 + width)))
         return values + self.parameters["size"] * mixed
+
+
+class OtherTarget(Fault):
+    """The launch serves other weights: every evaluation has the same other logits, prefill too."""
+
+    def computed_logits(self, step: Step, logits: torch.Tensor) -> torch.Tensor:
+        self.struck += 1
+        generator = torch.Generator().manual_seed(self.seed)
+        other = torch.randn(logits.shape[-1], generator=generator, dtype=torch.float32)
+        return logits.float() + self.parameters["size"] * other

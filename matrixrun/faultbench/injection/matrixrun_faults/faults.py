@@ -50,6 +50,7 @@ FAULTS: dict[str, type[Fault]] = {
     "answers-uncached": transitions.AnswersUncached,
     "noise": arithmetic.Noise,
     "width-dependent": arithmetic.WidthDependent,
+    "other-target": arithmetic.OtherTarget,
 }
 
 __all__ = ["FAULTS", "Fault"]
