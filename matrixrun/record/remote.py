@@ -10,9 +10,11 @@ announced, and no evidence without what it refers to.
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -25,10 +27,14 @@ from matrixrun.record.files import read_json, sha256, write_bytes, write_json
 from matrixrun.record.objects import Objects
 
 COPIES = "sweeps"  # in the cache
+INPUTS = frozenset(
+    {"launches", "workloads", "damaged", "sweep.json", "matrix.yaml", "plan.json", "judging.json"}
+)
 SUMS, NEXT = "SHA256SUMS", "SHA256SUMS.next"
 ONCE = ".parquet"  # written once: another content under the same name is damage
 BATCH_FILES, BATCH_BYTES = 256, 64 * 2**20
 PAUSE_SECONDS = 5.0
+LARGEST_SHARE = 0.1  # of a driver's time that is spent on sending
 
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
@@ -243,11 +249,10 @@ class Remote:
 
 def _rank(path: str) -> int:
     """What evidence refers to, evidence, what is made of evidence."""
-    parts = PurePosixPath(path).parts
-    if parts[0] == "cells":
-        return 1 if parts[-1] == "evidence.json" else 2
-    inputs = ("sweep.json", "matrix.yaml", "plan.json", "judging.json")
-    return 0 if parts[0] in ("launches", "workloads", "damaged") or path in inputs else 2
+    top = path.partition("/")[0]
+    if top == "cells":
+        return 1 if path.endswith("/evidence.json") else 2
+    return 0 if top in INPUTS else 2
 
 
 def is_sent(copy: Path) -> bool:
@@ -266,9 +271,10 @@ def _read_ledger(copy: Path) -> dict[str, Sent]:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    for file in sorted(folder.rglob("*")):
-        if file.is_file() and not file.name.startswith("."):
-            yield file.relative_to(folder).as_posix()
+    start = len(str(folder)) + 1
+    for above, _, names in os.walk(folder):
+        within = f"{above[start:]}/" if len(above) > start else ""
+        yield from (f"{within}{name}" for name in sorted(names) if not name.startswith("."))
 
 
 def _seen(file: Path) -> Seen:
@@ -301,8 +307,9 @@ def mirrored(remote: Remote | None, say: Callable[[str], None]) -> Iterator[None
 
 
 def _push_until(over: threading.Event, remote: Remote, say: Callable[[str], None]) -> None:
-    away = False
-    while not over.wait(PAUSE_SECONDS):
+    away, took = False, 0.0
+    while not over.wait(max(PAUSE_SECONDS, took / LARGEST_SHARE)):
+        began = time.monotonic()
         try:
             remote.push()
         except (StoreError, OSError) as error:  # among them: a file here is just being moved
@@ -313,3 +320,4 @@ def _push_until(over: threading.Event, remote: Remote, say: Callable[[str], None
             if away:
                 say(f"results are at {remote.shown} again")
             away = False
+        took = time.monotonic() - began
