@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,8 @@ from matrixrun.workloads import Workload
 
 BENCH = Path(__file__).with_name("bench.yaml")
 STATE_BENCH = Path(__file__).with_name("state.yaml")
+# Starting is imports, of which a core does one at a time.
+STARTED_AT_ONCE = 2
 # Where a probe's on side is answered; every other's by the plain on launch.
 PLACES = {probe: role for role, probe in EXTRAS.items()}
 Say = Callable[[str], None]
@@ -80,9 +83,11 @@ class Launches:
 
     def __enter__(self) -> Launches:
         try:
-            for name, body in self._bodies.items():
-                self._say(f"starting {name}")
-                self.outcomes[name] = _served(body.start())
+            with ThreadPoolExecutor(STARTED_AT_ONCE) as starting:
+                found = {name: starting.submit(body.start) for name, body in self._bodies.items()}
+                self._say(f"starting {', '.join(found)}")
+                for name, one in found.items():
+                    self.outcomes[name] = _served(one.result())
         except BaseException:
             self.stop()
             raise

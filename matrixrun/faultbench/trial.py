@@ -38,13 +38,16 @@ ACCUSING = (Verdict.FAIL, Verdict.ERROR)
 
 @dataclass
 class Baseline:
-    """What the off launch answered and scored for one block, shared by every specimen."""
+    """What the off launch answered and scored for one block, shared by every specimen; `healthy` is
+    the on launch's answer, for those that go into another launch, and `valued` its scores."""
 
     off: tuple[Observation, ...]
     null: tuple[Observation, ...]
     given: dict[str, tuple[Score, ...]]
     workload: Workload
     requests: tuple[Request, ...]
+    healthy: PassAnswer | None = None
+    valued: dict[str, tuple[Score, ...]] = field(default_factory=dict)
 
 
 @dataclass
@@ -134,7 +137,8 @@ class Bench:
             self._switch(None, seed)
         assert result is not None
         told = _result(specimen, seed, result, seen, struck)
-        return self._shortest(told, result, seen)
+        # What a probe of state finds is in a transition, of which all its requests are a part.
+        return told if specimen.of_state else self._shortest(told, result, seen)
 
     def _blocks(self) -> int:
         return -(-self.pair.bench.matrix.workload.prompts // BLOCK)
@@ -173,16 +177,20 @@ class Bench:
     def _observe(self, specimen: Specimen, seed: int, block: int, seen: Seen) -> None:
         scorer = self.pair.launch(Role.A).id
         base = self._baseline(specimen, seed, block)
-        answer = self._on_pass(specimen, seed, block, base)
+        elsewhere = self.place(specimen).extra
+        answer = base.healthy if elsewhere else None
+        answer = answer or self._on_pass(specimen, seed, block, base)
         source = Source(self.pair.launch(Role.ON).id, self._pass_ids()[0])
         emitted = [*self._off_emitted(base), Emitted(
             launch=source.launch, pass_id=source.pass_id, observations=answer.observations
         )]  # fmt: skip
         scoring = probes.score_passes(scorer, emitted, base.workload)
-        given = dict(base.given)
+        given = base.given | (base.valued if elsewhere else {})
         for pass_ in scoring.passes:
             if pass_.id not in given:
                 given[pass_.id] = self.pair.run(Role.A, pass_).scores
+        if elsewhere:
+            base.healthy, base.valued = answer, given
         main, null = self._pass_ids()
         seen.on += answer.observations
         seen.off += base.off
