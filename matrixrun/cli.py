@@ -255,14 +255,18 @@ def report(
 ) -> None:
     """Write a sweep's report: one HTML file with the verdicts and all their evidence."""
     from matrixrun import signoff as signing
+    from matrixrun.evidence.verdicts import Verdict
     from matrixrun.record import opened
 
     with opened(sweep, results_root) as store:
         typer.echo(signing.write_report(store, out, say=lambda line: typer.echo(line, err=True)))
         if junit is not None:
             typer.echo(signing.write_junit(store, junit))
-        for folder in () if bundles is None else signing.write_bundles(store, bundles):
-            typer.echo(folder)
+        if bundles is not None and not any(r.verdict is Verdict.FAIL for r in store.results()):
+            typer.echo("no cell is FAIL: nothing to reproduce", err=True)
+        elif bundles is not None:
+            for folder in signing.write_bundles(store, bundles):
+                typer.echo(folder)
 
 
 @baseline_app.command("accept", epilog=EPILOG)
@@ -296,7 +300,7 @@ def accept_baseline(
                 typer.echo(f"not tagged in MLflow: {error}", err=True)
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def signoff(  # noqa: PLR0917 (typer passes by name)
     sweep: SweepRef,
     against: Annotated[
@@ -318,8 +322,11 @@ def signoff(  # noqa: PLR0917 (typer passes by name)
 ) -> None:
     """Say whether a sweep may be signed, and why not: 0 signed, 1 not signed."""
     from matrixrun import signoff as signing
+    from matrixrun.evidence.errors import UserError
     from matrixrun.record import opened
 
+    if by is not None and not by.strip():
+        raise UserError("--by names nobody", remedy="write who decides")
     options = signing.SignoffOptions(
         against=against, policy=policy, upgrades=tuple(upgrade or ()), results_root=results_root
     )

@@ -140,8 +140,16 @@ def _expectation(
     cell: Cell, verdict: Verdict, settings: JudgeSettings
 ) -> tuple[bool, tuple[Finding, ...]]:
     entries = [entry for entry in settings.expect if entry.matches(cell)]
-    if any(entry.verdict is verdict for entry in entries):
-        return True, ()
+    come = next((entry for entry in entries if entry.verdict is verdict), None)
+    if come is not None:
+        link = f" ({come.link})" if come.link else ""
+        why = Finding(
+            kind="expected-verdict",
+            severity=Severity.NOTICE,
+            text=f"{verdict.value} is expected: {come.reason}{link}",
+            numbers={"expected": verdict.value, "link": come.link},
+        )
+        return True, (why,)
     notices = tuple(
         Finding(
             kind="expected-verdict",

@@ -110,6 +110,9 @@ def _wrong_value(words: _Words, key: Key, kind: str, value: Any, detail: ErrorDe
         remedy = "write more of it"
     elif kind == "string_too_short":
         message, remedy = "must not be empty text", "write a value, or remove the key"
+    elif kind == "string_pattern_mismatch" and "a-f" in context["pattern"]:
+        message = f"{value!r} is no hash"
+        remedy = "write its first hexadecimal digits, in lower case"
     elif kind == "string_pattern_mismatch":
         message = f"{value!r} cannot be a name"
         remedy = "use letters, digits, `.`, `_` and `-`, a letter or digit first"
@@ -140,7 +143,9 @@ def _type_remedy(wanted: str, value: Any) -> str:
     if value is None:
         return "give it a value, or remove the key"
     if wanted == "text" and isinstance(value, bool | int | float):
-        return f'put it in quotes: "{described(value).removeprefix("the number ")}"'
+        # A float is not told: 1e3 may have been written for it.
+        as_read = "" if isinstance(value, float) else described(value).removeprefix("the number ")
+        return f'put it in quotes: "{as_read}"' if as_read else "put it in quotes"
     if wanted == "true or false":
         return f"write {BOOLEAN_WORDS.get(str(value).lower(), 'true or false')}"
     if wanted == "a list" and isinstance(value, str):

@@ -68,6 +68,10 @@ def write_bytes(path: Path, data: bytes) -> None:
     Raises:
         StoreError: the disk is full, the folder not writable ...; `path` is untouched then.
     """
+    if path.exists() and not path.is_file():
+        raise StoreError(
+            f"cannot write {path}: it is no regular file", remedy="name a file, new or old"
+        )
     temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +110,10 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _cannot(verb: str, path: Path, error: OSError) -> StoreError:
-    return StoreError(f"cannot {verb} {path}: {error.strerror or error}", remedy=_remedy(error))
+    remedy = _remedy(error)
+    if verb == "write" and error.errno == errno.ENOENT:
+        remedy = "name a place where folders can be made"
+    return StoreError(f"cannot {verb} {path}: {error.strerror or error}", remedy=remedy)
 
 
 def _remedy(error: OSError) -> str:

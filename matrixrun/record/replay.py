@@ -6,8 +6,9 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from matrixrun.evidence.errors import StoreError
 from matrixrun.evidence.requests import Observation, PassRecord, ProbeRecords, Score
-from matrixrun.evidence.verdicts import CellEvidence, CellResult
+from matrixrun.evidence.verdicts import CellEvidence, CellResult, Verdict
 from matrixrun.judge import (
     CellObservations,
     JudgeSettings,
@@ -128,9 +129,33 @@ def rejudge(store: Store) -> tuple[tuple[CellResult, ...], int]:
     """
     with store.writing():
         results = judge_store(store, store.settings(JudgeSettings))
+        if _verdicts(results) != _verdicts(store.results()):
+            store.withdraw_decision()
         pending = store.pending()
         code = exit_code(results, complete=not pending)
         for result in results:
             store.write_result(result)
         store.write_summary(results, code, pending=pending)
     return results, code
+
+
+def require_judged(store: Store, settings: JudgeSettings, results: Iterable[CellResult]) -> None:
+    """Judge again, and hold stored results to what comes of it.
+
+    Raises:
+        StoreError: the evidence gives another verdict than one of them.
+    """
+    found = _verdicts(judge_store(store, settings))
+    for result in results:
+        gives = found.get(result.cell.id)
+        if gives is not None and gives != (result.verdict, result.expected):
+            stored = f"{result.verdict}{' (expected)' if result.expected else ''}"
+            raise StoreError(
+                f"{store.root}: the stored verdict of {result.cell.id} is {stored}, its evidence"
+                f" gives {gives[0]}{' (expected)' if gives[1] else ''}",
+                remedy=f"`matrixrun judge {store.root}` judges what is there; then look again",
+            )
+
+
+def _verdicts(results: Iterable[CellResult]) -> dict[str, tuple[Verdict, bool]]:
+    return {one.cell.id: (one.verdict, one.expected) for one in results}

@@ -58,6 +58,8 @@ from matrixrun.workloads.prompts import workload_of
 
 T = TypeVar("T")
 
+DECISION_FILES = ("signoff.json", "signoff.md")
+
 
 class Store:
     """A results folder, opened. Make one with `Store.create` or `Store.open`.
@@ -196,6 +198,11 @@ class Store:
     def write_plan(self, plan: Any) -> None:
         """Keep the plan (any msgspec value)."""
         write_json(self.root / "plan.json", plan)
+
+    def withdraw_decision(self) -> None:
+        """Remove an earlier sign-off: it may not outlive what it was made from."""
+        for name in DECISION_FILES:
+            (self.root / name).unlink(missing_ok=True)
 
     def write_settings(self, settings: Any) -> None:
         """Keep what the judge is asked (any msgspec value)."""

@@ -6,6 +6,7 @@ It depends on the sweep alone, so that accepting the same sweep twice gives the 
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,10 @@ def read_baseline(path: Path) -> SweepLevels:
     for cell, levels in cells.items():
         entry = content["cells"][cell]
         _check_intervals(path, cell, levels.figures, entry.get("expect") or {})
-    return SweepLevels(name=name, cells=cells)
+    if not cells:
+        raise _damaged(path, "it has no cells")
+    judging = str(content["provenance"].get("judging", ""))
+    return SweepLevels(name=name, cells=cells, judging=judging)
 
 
 def _check_intervals(
@@ -111,7 +115,8 @@ def _check_intervals(
 ) -> None:
     """Refuse figures that are neither [value] nor [value, low, high], and reversed intervals."""
     for name, values in figures.items():
-        if len(values) not in {1, 3} or (len(values) == 3 and values[1] > values[2]):
+        reversed_ = len(values) == 3 and values[1] > values[2]
+        if len(values) not in {1, 3} or reversed_ or any(map(math.isnan, values)):
             raise _damaged(path, f"{cell}: {name}: {list(values)} is not [value, low, high]")
     for name, interval in expect.items():
         try:
@@ -138,6 +143,7 @@ def _provenance(store: Store, levels: SweepLevels) -> dict[str, Any]:
         "created": info.created,
         "finished": info.finished or "",
         "program": f"matrixrun {info.program}",
+        "judging": levels.judging,
         "engines": sorted({cell.engine for cell in levels.cells.values() if cell.engine}),
     }
 

@@ -48,6 +48,7 @@ class Aspect(StrEnum):
     REUSE = "reuse"
     SPEED = "speed"
     NEW = "new"
+    UNKNOWN = "unknown"
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -173,7 +174,10 @@ def _checkpoints(old: CellLevels, new: CellLevels) -> list[Difference]:
     told = []
     for role in ("target", "draft"):
         before, after = getattr(old, role), getattr(new, role)
-        if before and after and before != after:
+        if bool(before) != bool(after):
+            text = f"the {role}'s content is known on one side only: it cannot be compared"
+            told.append(Difference(Aspect.UNKNOWN, Direction.CHANGED, text))
+        elif before != after:
             text = f"the {role}'s content changed ({before[:8]} -> {after[:8]})"
             told.append(Difference(Aspect.CHECKPOINT, Direction.CHANGED, text, sha256=after))
     return told
@@ -184,6 +188,10 @@ def _moved(
 ) -> Difference | None:
     """A figure for which more is better, when its intervals lie apart."""
     before, after = old.estimate(figure), new.estimate(figure)
+    if aspect is Aspect.ACCEPTANCE and (before is None) != (after is None):
+        both_pass = old.verdict is new.verdict is Verdict.PASS
+        text = f"{name} is known on one side only: it cannot be compared"
+        return Difference(Aspect.UNKNOWN, Direction.CHANGED, text) if both_pass else None
     if before is None or after is None or not apart(before, after):
         return None
     less = after.value < before.value
@@ -197,7 +205,9 @@ def _moved(
 def _off_answers(
     old: CellLevels, new: CellLevels, counted: tuple[int, int] | None
 ) -> Difference | None:
-    if not old.off_answers or not new.off_answers or old.off_answers == new.off_answers:
+    if not old.off_answers or not new.off_answers:
+        return None
+    if old.workload == new.workload and old.off_answers == new.off_answers:
         return None
     if old.workload != new.workload:
         text = "other prompts were sent: answers are not comparable"

@@ -13,6 +13,8 @@ from matrixrun.signoff.comparison import Aspect, Change, compare
 from matrixrun.signoff.levels import SweepLevels, pending_words
 from matrixrun.signoff.policy import KnownFault, Policy, reached
 
+BAD = (Verdict.FAIL, Verdict.ERROR, Verdict.INCONCLUSIVE, Verdict.INACTIVE)
+
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """A sign-off. `reasons` are what stands against it, `accepted` what the policy or the matrix
@@ -85,6 +87,15 @@ class _Weighing:
             self.reasons.append(f"{pending_words(self.new.pending)}: {remedy}")
         if not self.judged:
             self.reasons.append("the sweep has no cell to decide on")
+        elif not any(change.old and change.new for change in self.changes):
+            self.reasons.append(f"it has no cell in common with {self.old.name}")
+        if self.new.name == self.old.name and not self._replaced:
+            self.notes.append(f"{self.new.name} is compared with itself")
+        if self.new.judging and self.old.judging and self.new.judging != self.old.judging:
+            self.notes.append(
+                "it was judged by other settings than the baseline (what `detect:`, `expect:`,"
+                " `equality:` and the like ask for): a verdict may have changed by that alone"
+            )
         self._engines()
         for change in self.changes:
             self._cell(change)
@@ -105,6 +116,7 @@ class _Weighing:
 
     def _cell(self, change: Change) -> None:
         """Weigh one cell: what stands against it, unless something lets it through."""
+        self._left_alone(change)
         against = _objections(change, self.policy, self.new)
         if not against:
             return
@@ -116,9 +128,22 @@ class _Weighing:
         else:
             self.accepted.append(f"{let}: {told}")
 
+    def _left_alone(self, change: Change) -> None:
+        """Say what the policy does not block: nobody should sign what they were not shown."""
+        if any(one.cell == change.cell for one in self.new.pending):
+            return  # told already, with its remedy
+        if change.new is None and self.policy.missing_cells == "report":
+            self.accepted.append(f"`missing_cells: report`: {change.cell}: {change.what[0]}")
+        elif change.new in BAD and change.new not in self.policy.block:
+            reason = self.new.cells[change.cell].reason
+            self.accepted.append(
+                f"{change.new} is not in `block`: {change.cell}: {change.new}: {reason}"
+            )
+
     def _let_through(self, result: CellResult) -> str | None:
         if result.expected:
-            return "expected by the matrix file"
+            why = next((f.text for f in result.findings if f.kind == "expected-verdict"), "")
+            return f"expected by the matrix file{f', {why}' if why else ''}"
         for fault in self.policy.known_faults:
             if fault.matches(result.cell) and _shows(fault, result):
                 return f"known, {fault.reason} ({fault.link}), to end in {fault.ends_in}"
@@ -134,12 +159,18 @@ class _Weighing:
             gone = [r for r in matched if not _shows(fault, r) and r.verdict is Verdict.PASS]
             there = [r for r in matched if _shows(fault, r)]
             late = [r.cell.id for r in there if self._overdue(r.cell.id, fault)]
+            unknown = [r.cell.id for r in there if not self._version(r.cell.id)]
             if nowhere := fault.nowhere(self._decided):
                 self.notes.append(f"known fault {nowhere}")
             if gone:
                 self.reasons.append(
                     f"known fault {fault.words()} ({fault.link}) is gone in {_cells(gone)}: remove "
                     "or narrow its entry in the policy"
+                )
+            if unknown:
+                self.reasons.append(
+                    f"known fault {fault.words()} ({fault.link}) was to end in {fault.ends_in}: "
+                    f"{unknown[0]} never said which version its engine is"
                 )
             if late:
                 self.reasons.append(
@@ -149,8 +180,11 @@ class _Weighing:
                 )
 
     def _overdue(self, cell: str, fault: KnownFault) -> bool:
-        version = self.new.cells[cell].engine.rpartition(" ")[2]
+        version = self._version(cell)
         return bool(version) and reached(version, fault.ends_in)
+
+    def _version(self, cell: str) -> str:
+        return self.new.cells[cell].engine.rpartition(" ")[2]
 
     def _checkpoints(self) -> None:
         """A changed target or draft needs approval by its hash, once for all its cells."""

@@ -13,8 +13,9 @@ from matrixrun.evidence.requests import Observation
 from matrixrun.evidence.verdicts import CellEvidence, CellResult, Verdict
 from matrixrun.judge import CellObservations, JudgeSettings
 from matrixrun.judge.case import Case, build_case
+from matrixrun.matrix import fingerprint
 from matrixrun.record import Store
-from matrixrun.record.replay import Reader
+from matrixrun.record.replay import Reader, require_judged
 from matrixrun.signoff.detail import acceptance_of
 from matrixrun.signoff.estimates import Estimate, Speed, speed_of
 from matrixrun.signoff.page import PlanView, settings_of
@@ -63,12 +64,13 @@ class Pending(msgspec.Struct, frozen=True):
 
 class SweepLevels(msgspec.Struct, frozen=True, kw_only=True):
     """A sweep in figures: `cells` by id; `pending` are cells without a verdict, or without the
-    evidence for theirs. `results` and `off` (the off arm's tokens by cell and request) are there
-    for sweeps, not for baseline files."""
+    evidence for theirs; `judging` is the fingerprint of what the judge was asked. `results` and
+    `off` (the off arm's tokens by cell and request) are there for sweeps, not for files."""
 
     name: str
     cells: dict[str, CellLevels]
     pending: tuple[Pending, ...] = ()
+    judging: str = ""
     results: tuple[CellResult, ...] = ()
     off: Mapping[str, Mapping[str, bytes]] = {}
 
@@ -77,12 +79,13 @@ def levels_of(store: Store) -> SweepLevels:
     """Read a sweep's figures from its results folder.
 
     Raises:
-        StoreError: evidence is missing or damaged.
+        StoreError: evidence is missing or damaged, or gives another verdict than the one stored.
     """
     settings, reader = settings_of(store), Reader(store)
     plan = store.planned(PlanView)
     wanted = {cell.fingerprint for cell in plan.cells}
     judged = [r for r in store.results() if not wanted or r.cell.fingerprint in wanted]
+    require_judged(store, settings, judged)
     evidences = {evidence.cell.id: evidence for evidence in store.evidences()}
     # What a verdict says cannot be compared, nor checked, once its evidence is gone.
     results = [result for result in judged if result.cell.id in evidences]
@@ -100,6 +103,7 @@ def levels_of(store: Store) -> SweepLevels:
         name=store.info.id,
         cells=cells,
         pending=_pending(plan.cells, judged, evidences),
+        judging=fingerprint(msgspec.structs.replace(settings, expectations=())),
         results=tuple(results),
         off=off,
     )

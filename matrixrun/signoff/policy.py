@@ -13,7 +13,7 @@ known_faults:
   - {when: {pipeline_parallel_size: 2}, verdict: FAIL, link: "https://...", ends_in: "0.34.0",
      reason: "KV of rejected tokens"}
 approve:
-  - {sha256: 0123abcd, reason: "draft retrained"}
+  - {sha256: "0123abcd", reason: "draft retrained"}
 ```
 """
 
@@ -25,10 +25,10 @@ import fnmatch
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from packaging.version import InvalidVersion, Version
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.errors import MatrixError, UserError
@@ -42,6 +42,9 @@ from matrixrun.matrix.yaml12 import parse
 LEAST_HASH = 8
 
 
+Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -51,7 +54,7 @@ class Selection(_Section):
 
     cells: str | None = None
     when: dict[str, Any] = {}
-    reason: str = Field(min_length=1)
+    reason: Reason
 
     @model_validator(mode="after")
     def _selects(self) -> Selection:
@@ -102,8 +105,14 @@ class KnownFault(Selection):
 
     verdict: Verdict = Verdict.FAIL
     finding: str | None = None
-    link: str = Field(min_length=1)
-    ends_in: str = Field(min_length=1)
+    link: Reason
+    ends_in: Reason
+
+    @model_validator(mode="after")
+    def _is_a_fault(self) -> KnownFault:
+        if self.verdict is Verdict.PASS:
+            raise ValueError("`verdict: PASS` is no fault")
+        return self
 
 
 class Approval(_Section):
@@ -111,7 +120,7 @@ class Approval(_Section):
     content."""
 
     sha256: str = Field(min_length=LEAST_HASH, pattern="^[0-9a-f]+$")
-    reason: str = Field(min_length=1)
+    reason: Reason
 
 
 Reaction = Literal["block", "report"]
@@ -134,6 +143,12 @@ class Policy(_Section):
     waive: tuple[Waiver, ...] = ()
     known_faults: tuple[KnownFault, ...] = ()
     approve: tuple[Approval, ...] = ()
+
+    @model_validator(mode="after")
+    def _lets_something_pass(self) -> Policy:
+        if Verdict.PASS in self.block:
+            raise ValueError("`block` names PASS: nothing could ever be signed")
+        return self
 
 
 def read_policy(path: Path) -> Policy:

@@ -38,6 +38,7 @@ def sign_off(store: Store, options: SignoffOptions, today: datetime.date | None 
         UserError: the baseline, the policy or an upgrade cannot be used.
         StoreError: the evidence cannot be read, or the decision not be written.
     """
+    store.withdraw_decision()
     policy = Policy() if options.policy is None else read_policy(options.policy)
     renamed = dict(_upgrade(text) for text in options.upgrades)
     old = read_reference(options.against, options.results_root)
@@ -71,7 +72,7 @@ def read_reference(reference: str, results_root: Path) -> SweepLevels:
 
 def _upgrade(text: str) -> tuple[str, str]:
     old, equals, new = text.partition("=")
-    if not (old and equals and new):
+    if not (old and equals and new) or old == new:
         raise UserError(f"--upgrade {text!r} is not OLD=NEW", remedy="write two engine names")
     return old, new
 

@@ -1,0 +1,209 @@
+"""What must not be signed, or not without a word: policies, baselines and folders that say less."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from made_sweeps import CRASHED, FAULTY, HEALTHY, Made, make_cell, make_store
+from test_signoff import LARGE, SMALL, TODAY, decided
+
+from matrixrun.cli import _main
+from matrixrun.evidence.errors import MatrixError, StoreError, UserError
+from matrixrun.evidence.verdicts import Verdict
+from matrixrun.judge import ExpectedVerdict, JudgeSettings
+from matrixrun.record import Store
+from matrixrun.record.files import write_bytes
+from matrixrun.record.replay import rejudge
+from matrixrun.signoff import (
+    SignoffOptions,
+    accept,
+    decide,
+    levels_of,
+    read_baseline,
+    read_policy,
+    sign_off,
+    write_baseline,
+)
+
+CRASH_IS_KNOWN = """
+known_faults:
+  - {cells: "*", verdict: ERROR, link: "https://example.org/1", ends_in: "0.1", reason: crashes}
+"""
+
+
+def baseline(tmp_path: Path, store: Store, *changes: tuple[str, str]) -> Path:
+    """A baseline file as somebody has edited it, seal removed."""
+    text = re.sub(r"^written:.*\n", "", accept(store), flags=re.M)
+    for pattern, new in changes:
+        assert re.search(pattern, text, flags=re.S)
+        text = re.sub(pattern, new, text, flags=re.S)
+    return write_baseline(tmp_path / "baseline.yaml", text)
+
+
+def test_a_known_fault_of_an_engine_that_never_said_its_version_is_not_signed(
+    tmp_path: Path,
+) -> None:
+    levels = levels_of(make_store(tmp_path / "sweep", [(SMALL, CRASHED)]))
+    silent = msgspec.structs.replace(levels.cells[SMALL.id], engine="")
+    levels = msgspec.structs.replace(levels, cells={SMALL.id: silent})
+    (tmp_path / "policy.yaml").write_text(CRASH_IS_KNOWN)
+
+    found = decide(levels, levels, read_policy(tmp_path / "policy.yaml"), TODAY)
+
+    assert not found.signed
+    assert any("never said which version" in one for one in found.reasons)
+
+
+def test_what_a_policy_does_not_block_is_shown(tmp_path: Path) -> None:
+    found = decided(tmp_path, [(SMALL, FAULTY), (LARGE, HEALTHY)], policy="block: []")
+
+    assert found.signed
+    assert any(one.startswith(f"FAIL is not in `block`: {SMALL.id}") for one in found.accepted)
+
+
+def test_cells_that_may_be_missing_are_named_and_some_must_be_left(tmp_path: Path) -> None:
+    policy = "missing_cells: report"
+
+    some = decided(tmp_path / "some", [(SMALL, HEALTHY)], policy=policy)
+    other = [(make_cell(batch_size=2), HEALTHY)]
+    none = decided(tmp_path / "none", other, policy=policy)
+
+    assert some.signed
+    assert any(LARGE.id in one for one in some.accepted)
+    assert not none.signed
+    assert any("no cell in common" in one for one in none.reasons)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ((r"cells:\n.*", "cells: {}\n"), "no cells"),
+        ((r"(acceptance/mean_acceptance_length): \[[^]]*\]\n", r"\1: [.nan]\n"), "mean_accept"),
+    ],
+)
+def test_a_baseline_that_says_nothing_is_damaged(
+    tmp_path: Path, change: tuple[str, str], words: str
+) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
+    path = baseline(tmp_path, store, ("expect:.*?figures:", "figures:"), change)
+
+    with pytest.raises(UserError, match=words):
+        read_baseline(path)
+
+
+def test_what_only_one_side_knows_is_said(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
+    path = baseline(
+        tmp_path, store, (r"target: \w+", "target: ''"), (r"figures:.*", "figures: {}\n")
+    )
+
+    decision = sign_off(store, SignoffOptions(against=str(path)), TODAY)
+
+    told = " ".join(decision.changes[0].what)
+    assert "the target's content is known on one side only" in told
+    assert "mean acceptance length is known on one side only" in told
+
+
+def test_other_settings_of_the_judge_are_said(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
+    path = baseline(tmp_path, store, (r"judging: \w+", "judging: 0123456789abcdef"))
+
+    decision = sign_off(store, SignoffOptions(against=str(path)), TODAY)
+
+    assert any("judged by other settings" in one for one in decision.notes)
+
+
+def test_a_sweep_against_itself_is_said_to_be_that(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
+
+    decision = sign_off(store, SignoffOptions(against=str(store.root)), TODAY)
+
+    assert any("compared with itself" in one for one in decision.notes)
+
+
+def test_a_verdict_that_its_evidence_does_not_give_is_not_believed(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, FAULTY)])
+    result = store.cell_folder(SMALL.id) / "result.json"
+    result.write_text(result.read_text().replace('"verdict": "FAIL"', '"verdict": "PASS"'))
+
+    with pytest.raises(StoreError, match="is PASS, its evidence gives FAIL"):
+        levels_of(store)
+
+
+def test_a_decision_does_not_outlive_the_verdicts_it_was_made_from(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
+    options = SignoffOptions(against=str(store.root))
+    sign_off(store, options, TODAY)
+    assert (store.root / "signoff.json").exists()
+
+    result = store.cell_folder(SMALL.id) / "result.json"
+    result.write_text(result.read_text().replace('"verdict": "PASS"', '"verdict": "FAIL"'))
+    with pytest.raises(StoreError):
+        sign_off(store, options, TODAY)
+    assert not (store.root / "signoff.json").exists()
+
+    rejudge(store)
+    sign_off(store, options, TODAY)
+    result.write_text(result.read_text().replace('"verdict": "PASS"', '"verdict": "FAIL"'))
+    rejudge(store)
+    assert not (store.root / "signoff.json").exists()
+
+
+def test_why_a_verdict_is_expected_is_shown_to_who_signs(tmp_path: Path) -> None:
+    expect = ExpectedVerdict(when={"batch_size": 1}, verdict=Verdict.FAIL, reason="known to differ")
+    settings = JudgeSettings(detect_rate=0.1, control="within-launch", expect=(expect,))
+    store = Made(tmp_path / "sweep", [(SMALL, FAULTY)], settings=settings).write()
+
+    decision = sign_off(store, SignoffOptions(against=str(store.root)), TODAY)
+
+    assert decision.signed
+    assert any("FAIL is expected: known to differ" in one for one in decision.accepted)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "block: [PASS]",
+        'waive: [{cells: a, until: 2026-12-31, reason: " "}]',
+        'known_faults: [{cells: a, verdict: PASS, link: l, ends_in: "1", reason: r}]',
+    ],
+)
+def test_policies_that_mean_nothing_are_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(MatrixError):
+        read_policy(path)
+
+
+def test_nobody_signs_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(monkeypatch, "signoff", "x", "--against", "y", "--by", " ") == 4
+    assert "--by names nobody" in capsys.readouterr().err
+
+
+def test_a_report_on_a_healthy_sweep_is_no_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
+
+    assert command(monkeypatch, "report", str(store.root), "--bundles", str(tmp_path / "b")) == 0
+    assert "nothing to reproduce" in capsys.readouterr().err
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr("sys.argv", ["matrixrun", *words])
+    return _main()
+
+
+def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(StoreError, match="no regular file"):
+        write_bytes(pipe, b"x")
+    assert pipe.is_fifo()
