@@ -20,8 +20,9 @@ function banner() {
   const { exit_code: code, exit_text: text } = data.head, decision = data.decision;
   const total = data.rows.length + data.pending.length;
   const unexpected = (...verdicts) => data.rows.filter((row) => verdicts.includes(row.verdict) && !row.expected).length;
+  const unasked = data.rows.filter((row) => row.expected && row.verdict !== "PASS").length;
   const [kind, answer] = decision ? (decision.signed ? ["good", "✓ SIGNED"] : ["bad", "✗ NOT SIGNED"]) : {
-    0: ["good", "✓ Nothing against shipping"],
+    0: ["good", `✓ Nothing against shipping${unasked ? `: ${unasked} expected not to pass` : ""}`],
     1: ["bad", `✗ ${unexpected("FAIL", "ERROR")} of ${plural(total, "cell")} at fault`],
     6: ["open", `? Not enough to say: ${unexpected("INCONCLUSIVE", "INACTIVE")} of ${plural(total, "cell")} undecided`],
     2: ["open", `? Incomplete: ${data.pending.length} of ${plural(total, "cell")} without a verdict`],
@@ -39,7 +40,7 @@ function banner() {
 
 function causeWords(one) {
   const found = one.localisation, causes = found.causes || [];
-  if (!causes.length) return [el("span", { text: one.text })];
+  if (!causes.length) return [el("span", { text: `: ${one.text}` })];
   const lines = causes.map((cause, i) => {
     const conditions = cause.conditions.flatMap((c, j) => [j ? " and " : "", el("code", { class: "cause", text: `${c.axis}${c.relation}${c.value}` })]);
     const needed = (cause.needed || []).length;
