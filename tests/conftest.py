@@ -11,7 +11,8 @@ from hypothesis import settings
 
 from matrixrun.engines import Environment, get, prepare
 
-# The same examples every time, however busy the machine: luck must not decide. HYPOTHESIS_PROFILE=searching looks further.
+# The same examples every time, however busy the machine: luck must not decide.
+# HYPOTHESIS_PROFILE=searching looks further.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("searching", derandomize=False, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))

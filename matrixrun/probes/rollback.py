@@ -29,6 +29,7 @@ from matrixrun.evidence.requests import Pass, Request, Sampling
 from matrixrun.judge.counters import CAPACITY, reading
 from matrixrun.matrix.schema import Matrix
 from matrixrun.plan import PlannedPair, batch_size
+from matrixrun.probes.pressure import FILLS
 from matrixrun.probes.protocol import Data, Passes, Source, is_control, salt
 from matrixrun.probes.texts import Texts, stop_tokens
 from matrixrun.workloads import Workload
@@ -38,11 +39,11 @@ REQUESTS = 12
 # Interactions of a rejected request with its neighbours take three.
 LEAST_IN_FLIGHT = 4
 USUAL_BLOCK = 32
+# Requests that need so many times what the cache holds outgrow it though some end before others.
+OUTGROWN = 1.2
 LONGEST_ENDS = 8
 LEARN, COLD, WARM, ENDS, PREEMPT = "learn", "cold", "warm", "ends", "preempt"
 PARTS = (COLD, WARM, ENDS)
-# Of the longest context, so much is filled by each of the requests that outgrow the cache.
-FILL = 0.5
 
 
 class Rollback:
@@ -130,9 +131,9 @@ def _passes(
             concurrency=in_flight,
             salt=salt(Source(launch.id, f"{name}.{space}")),
         )
-    growing = _growing(launch, workload, matrix, in_flight)
     capacity = reading(seen.counters_after, CAPACITY)
-    if capacity and sum(len(one.token_ids) + one.max_tokens for one in growing) > capacity:
+    growing = _growing(launch, workload, matrix, in_flight, capacity)
+    if growing:
         yield Pass(
             id=f"{name}.{PREEMPT}",
             requests=growing[::-1] if ".null" in name else growing,
@@ -141,12 +142,18 @@ def _passes(
         )
 
 
-def _growing(launch: Launch, workload: Workload, matrix: Matrix, count: int) -> tuple[Request, ...]:
-    """Return requests that together fill `count` times a share of the longest context."""
+def _growing(
+    launch: Launch, workload: Workload, matrix: Matrix, count: int, capacity: float | None
+) -> tuple[Request, ...]:
+    """Return `count` requests that together outgrow a cache of `capacity` tokens, each by the least
+    share of the longest context that does; none where none does."""
     limits, texts = launch.config.limits, Texts(workload)
     longest = limits.max_model_len or texts.size
+    enough = [one for one in FILLS if capacity and count * one * longest > OUTGROWN * capacity]
+    if not enough:
+        return ()
     length = min(limits.block_size or USUAL_BLOCK, longest // 4)
-    answer = int(FILL * longest) - length - 1
+    answer = int(enough[0] * longest) - length - 1
     return tuple(
         _request(
             f"{PREEMPT}.{number}",

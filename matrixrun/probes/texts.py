@@ -11,10 +11,9 @@ from matrixrun.workloads import Prompt, Workload
 
 # Tokens that are frequent in the texts, so that answers are likely to reach one.
 STOP_TOKENS = 5
-STOP_STRINGS = 4
-# Of a word at least so many letters, so that it is often more than one token.
-LEAST_LETTERS = 3
-WORD = re.compile(rf"[A-Za-z]{{{LEAST_LETTERS},}}")
+# Strings that are frequent in them, so short that answers reach one, and often in two tokens.
+STOP_STRINGS = 3
+PAIR = re.compile(r"(?=(\S\S))")
 
 
 class Texts:
@@ -44,12 +43,11 @@ def stop_tokens(texts: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def stop_strings(prompts: Iterable[Prompt]) -> tuple[str, ...]:
-    """Return the words that are most frequent in the texts of prompts, each with the blank before
-    it; none where the text of a prompt is not known."""
+    """Return the pairs of characters that most texts of prompts hold; none where the text of a
+    prompt is not known."""
     found: Counter[str] = Counter()
     for prompt in prompts:
         if prompt.text is None:
             return ()
-        found.update(set(WORD.findall(prompt.text)))
-    ordered = sorted(found, key=lambda word: (-found[word], word))
-    return tuple(f" {word}" for word in ordered[:STOP_STRINGS])
+        found.update(set(PAIR.findall(prompt.text)))
+    return tuple(sorted(found, key=lambda pair: (-found[pair], pair))[:STOP_STRINGS])

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.engine
 STATE = Path(__file__).parents[2] / "matrices" / "state.yaml"
 HAPPENED = {
     "conversation.turns_reused",
+    "conversation.end.natural",
     "conversation.end.stop_token",
+    "conversation.end.stop_string",
     "conversation.end.length",
     "pressure.draft_length_prompts",
     "pressure.border_prompts",
@@ -33,6 +35,8 @@ HAPPENED = {
     "rollback.rejections.at_border",
     "rollback.rejections.reused_prefix",
     "rollback.ended_inside_draft",
+    "rollback.preemptions",
+    "rollback.rejections.after_preemption",
 }
 
 

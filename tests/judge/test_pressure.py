@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -41,7 +42,7 @@ def answer(name: str, *, cached: int = 0, reason: str = "length", prompt: str = 
     )
 
 
-def told(on_records, on=(), *, off_records=(), off=()):
+def told(on_records, on=(), *, off_records=(), off=(), first: PassRecord | None = None):
     observed = ProbeObserved(
         kind="pressure",
         compared=True,
@@ -50,6 +51,8 @@ def told(on_records, on=(), *, off_records=(), off=()):
         records={"on": tuple(on_records), "off": tuple(off_records)},
     )
     evidence = simulate(Pair(prompts=2, tokens=4)).evidence
+    if first is not None:
+        evidence = msgspec.structs.replace(evidence, records={"on": first})
     return examine_pressure(ProbeExamination(evidence, JudgeSettings(), observed, None))
 
 
@@ -111,6 +114,15 @@ def test_what_the_on_arm_alone_leaves_behind_is_a_fault(gauge):
     (finding,) = told(leaky, some, off_records=leaky).findings
     assert finding.severity is Severity.NOTICE
     assert told(clean, some, off_records=leaky).findings == ()
+
+
+def test_what_was_lost_before_the_probe_began_is_left_behind_too():
+    lost = {**IDLE, "kv_cache_usage_perc": 0.25}
+    records = [record("identical", before=lost, after=lost), record("end", before=lost, after=lost)]
+    some = [answer("identical.0.0")]
+    assert told(records, some).findings == ()
+    (finding,) = told(records, some, first=record("equality", before=IDLE)).findings
+    assert (finding.kind, finding.severity) == ("leak", Severity.FAULT)
 
 
 def test_what_was_in_use_before_is_no_leak():

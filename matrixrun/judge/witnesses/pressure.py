@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from matrixrun.evidence.requests import CANCELLED, Observation, PassRecord
-from matrixrun.evidence.verdicts import Finding, Severity, Verdict
+from matrixrun.evidence.verdicts import CellEvidence, Finding, Severity, Verdict
 from matrixrun.judge import counters
 from matrixrun.judge.case import ProbeObserved
 from matrixrun.judge.testimony import Objection, Testimony
@@ -39,7 +39,7 @@ def examine_pressure(examination: ProbeExamination) -> Testimony:
         if seen["on"] == 0:
             reason = f"pressure: asked for and never happened on the on arm: {TEXTS[name]}"
             told += Testimony(objections=(Objection(Verdict.INCONCLUSIVE, reason),))
-    return told + _leaks(observed)
+    return told + _leaks(observed, examination.evidence)
 
 
 def sent(observed: ProbeObserved, part: str, arm: str = "on") -> list[PassRecord]:
@@ -127,10 +127,11 @@ TEXTS = {
 }
 
 
-def _leaks(observed: ProbeObserved) -> Testimony:
+def _leaks(observed: ProbeObserved, evidence: CellEvidence) -> Testimony:
     """Return a fault where, after the last pass, the on arm's engine still counts requests in
-    flight, or cache in use, that it did not before the first; a notice where the off arm's does."""
-    left = {arm: _left(observed, arm) for arm in ("on", "off")}
+    flight, or cache in use, that it did not before the launch's first, equality's; a notice where
+    the off arm's does."""
+    left = {arm: _left(observed, arm, evidence.records.get(arm)) for arm in ("on", "off")}
     metrics = {
         f"pressure/left_{name}.{arm}": value
         for arm, values in left.items()
@@ -156,11 +157,13 @@ LEFT = {
 }
 
 
-def _left(observed: ProbeObserved, arm: str) -> dict[str, float]:
-    """Return by how much each gauge is higher after the last pass than before the first."""
+def _left(observed: ProbeObserved, arm: str, first: PassRecord | None) -> dict[str, float]:
+    """Return by how much each gauge is higher after the last pass than before the first; what was
+    lost in passes before this probe's is left then, too."""
     records = observed.records.get(arm, ())
     if not sent(observed, "end", arm):
         return {}
-    before, after = records[0].counters_before, records[-1].counters_after
+    before = records[0].counters_before if first is None else first.counters_before
+    after = records[-1].counters_after
     grown = {name: counters.growth(before, after, names) for name, (names, _) in LEFT.items()}
     return {name: value for name, value in grown.items() if value is not None}
