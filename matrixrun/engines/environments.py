@@ -59,6 +59,11 @@ def prepare(recipe: Recipe, *, cache: Path, timeout: float, on_line: OnLine) -> 
     environment = _prepared(recipe, cache, timeout, on_line)
     if recipe.binary is None:
         return environment
+    if recipe.binary.startswith("builtin:"):
+        from matrixrun.engines import binaries  # it builds with what is here
+
+        built = binaries.build(recipe.binary, cache=cache, timeout=timeout, on_line=on_line)
+        return replace(environment, binary=str(built))
     return replace(environment, binary=_binary(recipe.binary, environment))
 
 

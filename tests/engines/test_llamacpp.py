@@ -1,6 +1,7 @@
 """A real llama.cpp server on small models of random weights.
 
-It is the one inside a Python package.
+The one inside a Python package, and in the long tier (`-m long`) `llama-server` built from source,
+which takes a quarter of an hour the first time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from matrixrun.engines import Client, Environment, Server, get, prepare, run_pas
 from matrixrun.engines.llamacpp.command import LAUNCHER
 from matrixrun.evidence.cells import Speculation
 from matrixrun.evidence.errors import EngineDied, EngineRefused
-from matrixrun.evidence.launches import Arm, ArmConfig, Checkpoint, Limits
+from matrixrun.evidence.launches import Arm, ArmConfig, Checkpoint, Limits, Recipe
 from matrixrun.evidence.requests import (
     Evaluation,
     Observation,
@@ -38,6 +39,7 @@ from matrixrun.evidence.requests import (
 
 pytestmark = pytest.mark.engine
 
+LONG = pytest.mark.long
 LLAMACPP = get("llamacpp")
 DRAFT = Speculation(method="draft-simple", draft="draft", num_speculative_tokens=4)
 NGRAM = Speculation(
@@ -65,21 +67,31 @@ def arm(quantization: str, speculation: Speculation | None = None) -> ArmConfig:
     )
 
 
+@pytest.fixture(scope="session", params=["package", pytest.param("source", marks=LONG)])
+def recipe(request: pytest.FixtureRequest) -> Recipe:
+    """The default one, or that of a real `llama-server`."""
+    binary = "builtin:llama-server" if request.param == "source" else None
+    return msgspec.structs.replace(LLAMACPP.default_recipe, binary=binary)
+
+
 @pytest.fixture(scope="session")
-def environment(cache: Path) -> Environment:
-    """The default recipe's, built once: some 60 MB."""
-    return prepare(LLAMACPP.default_recipe, cache=cache, timeout=900, on_line=print)
+def environment(cache: Path, recipe: Recipe) -> Environment:
+    """Built once: the package is some 60 MB, the source takes its time."""
+    return prepare(recipe, cache=cache, timeout=5400, on_line=print)
 
 
 Started = Callable[[ArmConfig], Any]
 
 
 @pytest.fixture
-def started(environment: Environment, cache: Path, tmp_path: Path) -> Started:
+def started(environment: Environment, cache: Path, recipe: Recipe, tmp_path: Path) -> Started:
     """Starts a server of an arm; use it in a `with`."""
 
     @contextmanager
     def start(config: ArmConfig, place: Environment = environment) -> Iterator[Server]:
+        if config.recipe.binary is None:
+            config = msgspec.structs.replace(config, recipe=recipe)
+
         def local(checkpoint: Checkpoint | None) -> str | None:
             if checkpoint is None or not models.is_builtin(checkpoint.path):
                 return None if checkpoint is None else checkpoint.path
@@ -203,8 +215,8 @@ def test_a_kv_cache_of_fewer_bits_is_the_same_in_both_arms(started: Started, kin
 
 
 def test_slots_at_once_each_answer_their_own_request(started: Started) -> None:
-    """Two slots share each step, which moves ties; what another slot holds must not show. So the
-    off arm, valuing each answer alone, finds it next to greedy."""
+    """Two slots share each step, which moves ties; what another slot holds must not show. So the off
+    arm, valuing each answer alone, finds it next to greedy."""
     texts = prompts(6)
     requests = tuple(
         Request(
@@ -284,11 +296,12 @@ def test_a_4_bit_target_differs_by_the_width_of_its_steps_and_by_no_more_than_it
     assert max(regrets) < 0.5  # the target's own leads move by as much between its evaluations
 
 
-def test_prompts_are_tokenized_by_the_server(environment: Environment, cache: Path,
+def test_prompts_are_tokenized_by_the_server(environment: Environment, cache: Path, recipe: Recipe,
                                              tmp_path: Path) -> None:  # fmt: skip
     assert LLAMACPP.tokenizing is not None
     target = str(models.build("builtin:gguf-dense", environment.python, cache, print))
-    command = LLAMACPP.tokenizing.command(arm("bf16"))
+    config = msgspec.structs.replace(arm("bf16"), recipe=recipe)
+    command = LLAMACPP.tokenizing.command(config)
     with Server(
         command, environment, engine=LLAMACPP, target=target, log_path=tmp_path / "log"
     ) as server:
@@ -336,7 +349,8 @@ def test_a_server_killed_in_a_request_is_dead_and_no_failed_request(started: Sta
         await asyncio.sleep(0.05)
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
-            if str(LAUNCHER) in words[:2] and str(server.port) in words:
+            ours = server.argv[0] if server.argv[0].endswith("llama-server") else str(LAUNCHER)
+            if ours in words[:2] and str(server.port) in words:
                 os.kill(process.pid, signal.SIGKILL)
         await task
 
