@@ -215,8 +215,8 @@ def test_a_kv_cache_of_fewer_bits_is_the_same_in_both_arms(started: Started, kin
 
 
 def test_slots_at_once_each_answer_their_own_request(started: Started) -> None:
-    """Two slots share each step, which moves ties; what another slot holds must not show. So the off
-    arm, valuing each answer alone, finds it next to greedy."""
+    """Two slots share each step, which moves ties; what another slot holds must not show. So the
+    off arm, valuing each answer alone, finds it next to greedy."""
     texts = prompts(6)
     requests = tuple(
         Request(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -41,7 +42,7 @@ def answer(name: str, *, cached: int = 0, reason: str = "length", prompt: str = 
     )
 
 
-def told(on_records, on=(), *, off_records=(), off=()):
+def told(on_records, on=(), *, off_records=(), off=(), attached=False):
     observed = ProbeObserved(
         kind="pressure",
         compared=True,
@@ -50,6 +51,11 @@ def told(on_records, on=(), *, off_records=(), off=()):
         records={"on": tuple(on_records), "off": tuple(off_records)},
     )
     evidence = simulate(Pair(prompts=2, tokens=4)).evidence
+    if attached:
+        for role, one in evidence.outcomes.items():
+            evidence.outcomes[role] = msgspec.structs.replace(
+                one, facts={"attached": "http://staging"}
+            )
     return examine_pressure(ProbeExamination(evidence, JudgeSettings(), observed, None))
 
 
@@ -111,6 +117,13 @@ def test_what_the_on_arm_alone_leaves_behind_is_a_fault(gauge):
     (finding,) = told(leaky, some, off_records=leaky).findings
     assert finding.severity is Severity.NOTICE
     assert told(clean, some, off_records=leaky).findings == ()
+
+
+def test_what_others_may_have_left_on_an_attached_server_is_a_notice():
+    left = [record("identical"), record("end", after={**IDLE, "num_requests_running": 1.0})]
+    found = told(left, [answer("identical.0.0")], off_records=[], attached=True)
+    assert [one.severity for one in found.findings] == [Severity.NOTICE]
+    assert "anybody's" in found.findings[0].text
 
 
 def test_what_was_in_use_before_is_no_leak():

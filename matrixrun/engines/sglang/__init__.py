@@ -41,6 +41,10 @@ class SGLang:
         """See Engine.forced: there is none."""
         return None
 
+    def open_cache(self, config: ArmConfig) -> str | None:
+        """See Engine.open_cache."""
+        return None if _command.fixes_cache(config) else "--max-total-tokens in args"
+
     def recognise_refusal(self, log: str) -> str | None:
         """See Engine.recognise_refusal."""
         return _refusals.recognise(log)
