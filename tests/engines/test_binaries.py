@@ -84,8 +84,9 @@ def test_what_does_not_compile_is_told_in_the_compilers_words(
 ) -> None:
     broken = binaries.Source("thing==1.0", "project", ("other",), THING.options)
     monkeypatch.setitem(binaries.SOURCES, "thing", broken)
-    with pytest.raises(BuildError, match="expected unqualified-id"):
+    with pytest.raises(BuildError, match="expected unqualified-id") as told:
         build(tmp_path)
+    assert "compiler" in str(told.value.remedy)
 
 
 def test_a_name_that_there_is_none_of_is_told(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ import asyncio
 import os
 import random
 import signal
+import socket
 import stat
+import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,16 +51,18 @@ TOKENS = 48
 KV_ROUNDING = 5e-3  # nats: the KV cache holds half floats, whatever the weights are
 
 
-def arm(quantization: str, speculation: Speculation | None = None) -> ArmConfig:
+def arm(
+    quantization: str, speculation: Speculation | None = None, model: str = "gguf-dense"
+) -> ArmConfig:
     draft = speculation is not None and speculation.draft is not None
     return ArmConfig(
         engine="llamacpp",
         kind="llamacpp",
         arm=Arm.OFF if speculation is None else Arm.ON,
         recipe=LLAMACPP.default_recipe,
-        model="gguf-dense",
-        target=Checkpoint(path=f"builtin:gguf-dense/{quantization}".removesuffix("/bf16")),
-        draft=Checkpoint(path="builtin:gguf-dense/draft") if draft else None,
+        model=model,
+        target=Checkpoint(path=f"builtin:{model}/{quantization}".removesuffix("/bf16")),
+        draft=Checkpoint(path=f"builtin:{model}/draft") if draft else None,
         quantization=quantization,
         quantized_checkpoint=True,
         prefix_caching=False,
@@ -201,6 +205,28 @@ def test_two_methods_in_a_chain_are_one_value_of_the_axis(started: Started) -> N
         assert talk(on, lambda client: client.counters())["spec_decode_num_draft_tokens"] > 0
 
 
+@pytest.mark.parametrize(
+    "speculation",
+    [Speculation(method="draft-mtp", num_speculative_tokens=4), DRAFT, NGRAM],
+    ids=lambda s: s.method,
+)
+def test_a_hybrids_recurrent_state_is_taken_back_with_its_rejected_drafts(
+    started: Started, speculation: Speculation
+) -> None:
+    texts = prompts(8)
+    hybrids = [arm("q8_0", one, "gguf-hybrid") for one in (None, speculation)]
+    with started(hybrids[0]) as off, started(hybrids[1]) as on:
+        plain, speculated = answers(off, texts), answers(on, texts)
+        assert talk(on, lambda client: client.facts())["speculative"] is True
+    assert same(plain, speculated) == len(texts)
+    drafted, accepted = (
+        np.concatenate([getattr(one, kind) for one in speculated])
+        for kind in ("drafted", "accepted")
+    )
+    assert 0 < accepted.sum() < drafted.sum()
+    assert (accepted < drafted).sum() >= len(texts)  # steps with something to take back
+
+
 @pytest.mark.parametrize("kind", ["f16", "q8_0", "q4_0"])
 def test_a_kv_cache_of_fewer_bits_is_the_same_in_both_arms(started: Started, kind: str) -> None:
     texts = prompts(6)
@@ -261,6 +287,51 @@ def test_scores_agree_with_the_answers_own_logprobs(started: Started) -> None:
     assert (prefill.rows, decode.rows, extend.rows) == (9, 1, 5)
     for one in (decode, extend):
         assert abs(float(one.token_logprobs[0] - answer.logprobs[-1])) < KV_ROUNDING
+
+
+@pytest.fixture
+def workers(environment: Environment, tmp_path: Path) -> Iterator[dict[str, Path]]:
+    """Two RPC workers, each with this machine's CPU for a device: their logs by address."""
+    assert environment.binary is not None
+    program = Path(environment.binary).with_name("ggml-rpc-server")
+    logs: dict[str, Path] = {}
+    running = []
+    for number in range(2):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        log = logs[f"127.0.0.1:{port}"] = tmp_path / f"worker{number}.log"
+        command = [program, "-p", str(port), "-t", "1"]
+        running.append(subprocess.Popen(command, stdout=log.open("wb"), stderr=subprocess.STDOUT))
+    try:
+        yield logs
+    finally:
+        for worker in running:
+            worker.terminate()
+            worker.wait()
+
+
+@LONG
+@pytest.mark.parametrize("recipe", ["source"], indirect=True)
+def test_a_model_split_over_two_rpc_workers_answers_as_in_one_piece(
+    started: Started, workers: dict[str, Path]
+) -> None:
+    texts = prompts(4)
+    split = [
+        msgspec.structs.replace(
+            arm("q8_0", speculation), pipeline_parallel_size=2, args=("--rpc", ",".join(workers))
+        )
+        for speculation in (None, DRAFT)
+    ]
+    with started(arm("q8_0")) as server:
+        whole = answers(server, texts)
+    with started(split[0]) as server:
+        assert same(whole, answers(server, texts)) == len(texts)
+    with started(split[1]) as server:  # a worker serves one server at a time
+        assert same(whole, answers(server, texts)) == len(texts)
+        assert talk(server, lambda client: client.counters())["spec_decode_num_draft_tokens"] > 0
+    for worker in workers.values():
+        assert "Accepted client connection" in worker.read_text()
 
 
 def test_a_4_bit_target_differs_by_the_width_of_its_steps_and_by_no_more_than_it_differs_itself(
