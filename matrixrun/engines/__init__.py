@@ -4,6 +4,7 @@ protocol       Engine (pure half) and Client (HTTP half): the seam
 registry       get, kinds: one line an engine
 flags          our command line under the user's own flags
 environments   prepare: an engine's environment, built once per node
+binaries       servers built from source: `binary: builtin:NAME`
 containers     images as command prefixes
 surroundings   what an engine inherits; mask, mask_argv, mask_log: what may be shown of it
 guard          standalone script: a command that ends with its owner

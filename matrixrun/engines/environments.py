@@ -59,6 +59,11 @@ def prepare(recipe: Recipe, *, cache: Path, timeout: float, on_line: OnLine) -> 
     environment = _prepared(recipe, cache, timeout, on_line)
     if recipe.binary is None:
         return environment
+    if recipe.binary.startswith("builtin:"):
+        from matrixrun.engines import binaries  # it builds with what is here
+
+        built = binaries.build(recipe.binary, cache=cache, timeout=timeout, on_line=on_line)
+        return replace(environment, binary=str(built))
     return replace(environment, binary=_binary(recipe.binary, environment))
 
 
@@ -273,6 +278,8 @@ def _failure(message: str, lines: list[str], argv: list[str]) -> BuildError:
         )
     elif "ensurepip" in text or "venv" in argv:
         remedy = "install this Python's venv module (on Debian: the package python3-venv)"
+    elif argv[0] == "cmake":
+        remedy = "the lines above are CMake's and the compiler's own; or give `binary:` a path"
     else:
         remedy = "the lines above are pip's own; correct the recipe or pip's configuration"
     return BuildError(message, log_tail="\n".join(lines[-TAIL_LINES:]), remedy=remedy)

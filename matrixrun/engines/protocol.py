@@ -156,6 +156,11 @@ class Engine(Protocol):
         """
         ...
 
+    def open_cache(self, config: ArmConfig) -> str | None:
+        """What would fix the size of the KV cache, which this configuration leaves to the engine:
+        a limit or a flag in `args`; None where it is fixed."""
+        ...
+
     def recognise_refusal(self, log: str) -> str | None:
         """The engine's own words when its log ends in a deliberate refusal; None for a crash."""
         ...

@@ -72,6 +72,9 @@ def _engine_problems(matrix: Matrix) -> Iterable[Problem]:
             yield from _attach_problems(matrix, engine, key)
             continue
         given = [way for way in ("install", "python", "image") if getattr(engine, way) is not None]
+        if engine.image is not None and (engine.binary or "").startswith("builtin:"):
+            message = "is built on the node, where a container does not look"
+            yield Problem((*key, "binary"), message, "name the server that the image holds")
         if len(given) > 1:
             message = f"has {' and '.join(f'`{way}`' for way in given)}"
             yield Problem((*key, given[1]), message, "keep one: an engine has one environment")

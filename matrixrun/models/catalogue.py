@@ -63,8 +63,12 @@ _DENSE = Family("tiny-dense", "tiny_dense.py", _SHARED)
 _EAGLE3 = Family("tiny-dense-eagle3", "tiny_dense_eagle3.py", _SHARED, needs="tiny-dense")
 _HYBRID = Family("tiny-hybrid", "tiny_hybrid.py", (*_SHARED, "hybrid.py"))
 _GGUF_DENSE = Family("gguf-dense", "gguf_dense.py", ("gguf_file.py",))
+_GGUF_HYBRID = Family("gguf-hybrid", "gguf_hybrid.py", ("gguf_dense.py", "gguf_file.py"))
 _SMOLLM2 = Family("smollm2", "smollm2.py", ())
-_FAMILIES = {family.name: family for family in (_DENSE, _EAGLE3, _HYBRID, _GGUF_DENSE, _SMOLLM2)}
+_FAMILIES = {
+    family.name: family
+    for family in (_DENSE, _EAGLE3, _HYBRID, _GGUF_DENSE, _GGUF_HYBRID, _SMOLLM2)
+}
 
 _CHECKPOINTS = {
     checkpoint.name: checkpoint
@@ -82,6 +86,9 @@ _CHECKPOINTS = {
         Checkpoint("gguf-dense/q4_k_m", _GGUF_DENSE, "dense-q4_k_m.gguf", "target"),
         Checkpoint("gguf-dense/draft", _GGUF_DENSE, "draft.gguf", "draft"),
         Checkpoint("gguf-dense/draft-far", _GGUF_DENSE, "draft-far.gguf", "draft"),
+        Checkpoint("gguf-hybrid", _GGUF_HYBRID, "hybrid-bf16.gguf", "target"),
+        Checkpoint("gguf-hybrid/q8_0", _GGUF_HYBRID, "hybrid-q8_0.gguf", "target"),
+        Checkpoint("gguf-hybrid/draft", _GGUF_HYBRID, "draft.gguf", "draft"),
         Checkpoint("smollm2-135m/q4_1", _SMOLLM2, "smollm2-135m-q4_1.gguf", "target"),
     )
 }

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from matrixrun.evidence.launches import Launch, Role
 from matrixrun.matrix import Expansion, Matrix
 from matrixrun.plan.cost import launch_seconds, total_seconds
+from matrixrun.plan.notes import attach_notes, capacity_notes, strength_notes
 from matrixrun.plan.order import in_order
 from matrixrun.plan.power import power_notes
 from matrixrun.plan.sharing import Server, share
@@ -43,9 +44,9 @@ def build(matrix: Matrix, expansion: Expansion) -> Plan:
         confirmation_launches_at_most=len(groups),
         notes=(
             *power_notes(matrix, len(shared.pairs)),
-            *_capacity_notes(ordered),
-            *_attach_notes(matrix, ordered),
-            *_strength_notes(matrix, expansion),
+            *capacity_notes(ordered),
+            *attach_notes(matrix, ordered),
+            *strength_notes(matrix, expansion),
             *(
                 f"{rule} matches nothing in the grid, so it excludes nothing."
                 for rule in expansion.idle
@@ -96,46 +97,3 @@ def _launches(
         )
         for name, server in servers.items()
     }
-
-
-def _strength_notes(matrix: Matrix, expansion: Expansion) -> tuple[str, ...]:
-    held, strength = expansion.interactions, matrix.strategy.strength
-    if held is None or strength <= len(held.axes):
-        return ()
-    return (
-        f"strategy.strength {strength} is more than the axes that vary ({len(held.axes)}): every "
-        "allowed cell is run, and the strength is that of the full grid.",
-    )
-
-
-def _attach_notes(matrix: Matrix, launches: Sequence[Launch]) -> tuple[str, ...]:
-    """Say what it means that an engine's servers are somebody else's."""
-    notes = []
-    for name in sorted({one.config.engine for one in launches if one.config.endpoint is not None}):
-        notes.append(
-            f"engines.{name} is attached: nothing is started, the axes say what you declare of its "
-            "servers, and what they do not report is not known. Its counters count everybody's "
-            "requests."
-        )
-        if matrix.control_of(name) == "within-launch":
-            notes.append(
-                f"engines.{name} has no second off server (`second_off`): its own repetition is "
-                "the null, and what differs between two servers without speculation is not in it."
-            )
-    return tuple(notes)
-
-
-def _capacity_notes(launches: Sequence[Launch]) -> tuple[str, ...]:
-    """Say where the arms may differ in capacity: a draft takes memory that the off arm has."""
-    open_ended = sorted(
-        {
-            launch.config.engine
-            for launch in launches
-            if launch.config.accelerator is not None and launch.config.limits.kv_cache_bytes is None
-        }
-    )
-    return tuple(
-        f"engines.{name}.limits.kv_cache_bytes is not set: the draft takes memory, so the arms' "
-        "KV caches differ in size (recorded with each launch)."
-        for name in open_ended
-    )

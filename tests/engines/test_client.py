@@ -346,6 +346,18 @@ def test_facts_are_flat_and_survive_a_closed_server_info() -> None:
     assert "other" not in facts
 
 
+def test_where_server_info_is_closed_metrics_tell_the_caches_blocks() -> None:
+    text = (
+        "# TYPE vllm:cache_config_info gauge\n"
+        'vllm:cache_config_info{block_size="16",cache_dtype="auto",enable_prefix_caching="True",'
+        'engine="0",mamba_block_size="None",num_gpu_blocks="512",sliding_window="None"} 1.0\n'
+    )
+    assert reports.facts({"version": "0.32.0"}, None, text) == {
+        "engine": "vllm", "version": "0.32.0", "block_size": 16, "cache_dtype": "auto",
+        "enable_prefix_caching": True, "num_gpu_blocks": 512,
+    }  # fmt: skip
+
+
 def test_no_request_rides_on_a_connection_that_the_server_may_be_closing():
     connections = 0
 

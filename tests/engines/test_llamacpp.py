@@ -1,6 +1,7 @@
 """A real llama.cpp server on small models of random weights.
 
-It is the one inside a Python package.
+The one inside a Python package, and in the long tier (`-m long`) `llama-server` built from source,
+which takes a quarter of an hour the first time.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import asyncio
 import os
 import random
 import signal
+import socket
 import stat
+import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +28,7 @@ from matrixrun.engines import Client, Environment, Server, get, prepare, run_pas
 from matrixrun.engines.llamacpp.command import LAUNCHER
 from matrixrun.evidence.cells import Speculation
 from matrixrun.evidence.errors import EngineDied, EngineRefused
-from matrixrun.evidence.launches import Arm, ArmConfig, Checkpoint, Limits
+from matrixrun.evidence.launches import Arm, ArmConfig, Checkpoint, Limits, Recipe
 from matrixrun.evidence.requests import (
     Evaluation,
     Observation,
@@ -38,6 +41,7 @@ from matrixrun.evidence.requests import (
 
 pytestmark = pytest.mark.engine
 
+LONG = pytest.mark.long
 LLAMACPP = get("llamacpp")
 DRAFT = Speculation(method="draft-simple", draft="draft", num_speculative_tokens=4)
 NGRAM = Speculation(
@@ -47,16 +51,18 @@ TOKENS = 48
 KV_ROUNDING = 5e-3  # nats: the KV cache holds half floats, whatever the weights are
 
 
-def arm(quantization: str, speculation: Speculation | None = None) -> ArmConfig:
+def arm(
+    quantization: str, speculation: Speculation | None = None, model: str = "gguf-dense"
+) -> ArmConfig:
     draft = speculation is not None and speculation.draft is not None
     return ArmConfig(
         engine="llamacpp",
         kind="llamacpp",
         arm=Arm.OFF if speculation is None else Arm.ON,
         recipe=LLAMACPP.default_recipe,
-        model="gguf-dense",
-        target=Checkpoint(path=f"builtin:gguf-dense/{quantization}".removesuffix("/bf16")),
-        draft=Checkpoint(path="builtin:gguf-dense/draft") if draft else None,
+        model=model,
+        target=Checkpoint(path=f"builtin:{model}/{quantization}".removesuffix("/bf16")),
+        draft=Checkpoint(path=f"builtin:{model}/draft") if draft else None,
         quantization=quantization,
         quantized_checkpoint=True,
         prefix_caching=False,
@@ -65,21 +71,31 @@ def arm(quantization: str, speculation: Speculation | None = None) -> ArmConfig:
     )
 
 
+@pytest.fixture(scope="session", params=["package", pytest.param("source", marks=LONG)])
+def recipe(request: pytest.FixtureRequest) -> Recipe:
+    """The default one, or that of a real `llama-server`."""
+    binary = "builtin:llama-server" if request.param == "source" else None
+    return msgspec.structs.replace(LLAMACPP.default_recipe, binary=binary)
+
+
 @pytest.fixture(scope="session")
-def environment(cache: Path) -> Environment:
-    """The default recipe's, built once: some 60 MB."""
-    return prepare(LLAMACPP.default_recipe, cache=cache, timeout=900, on_line=print)
+def environment(cache: Path, recipe: Recipe) -> Environment:
+    """Built once: the package is some 60 MB, the source takes its time."""
+    return prepare(recipe, cache=cache, timeout=5400, on_line=print)
 
 
 Started = Callable[[ArmConfig], Any]
 
 
 @pytest.fixture
-def started(environment: Environment, cache: Path, tmp_path: Path) -> Started:
+def started(environment: Environment, cache: Path, recipe: Recipe, tmp_path: Path) -> Started:
     """Starts a server of an arm; use it in a `with`."""
 
     @contextmanager
     def start(config: ArmConfig, place: Environment = environment) -> Iterator[Server]:
+        if config.recipe.binary is None:
+            config = msgspec.structs.replace(config, recipe=recipe)
+
         def local(checkpoint: Checkpoint | None) -> str | None:
             if checkpoint is None or not models.is_builtin(checkpoint.path):
                 return None if checkpoint is None else checkpoint.path
@@ -189,6 +205,28 @@ def test_two_methods_in_a_chain_are_one_value_of_the_axis(started: Started) -> N
         assert talk(on, lambda client: client.counters())["spec_decode_num_draft_tokens"] > 0
 
 
+@pytest.mark.parametrize(
+    "speculation",
+    [Speculation(method="draft-mtp", num_speculative_tokens=4), DRAFT, NGRAM],
+    ids=lambda s: s.method,
+)
+def test_a_hybrids_recurrent_state_is_taken_back_with_its_rejected_drafts(
+    started: Started, speculation: Speculation
+) -> None:
+    texts = prompts(8)
+    hybrids = [arm("q8_0", one, "gguf-hybrid") for one in (None, speculation)]
+    with started(hybrids[0]) as off, started(hybrids[1]) as on:
+        plain, speculated = answers(off, texts), answers(on, texts)
+        assert talk(on, lambda client: client.facts())["speculative"] is True
+    assert same(plain, speculated) == len(texts)
+    drafted, accepted = (
+        np.concatenate([getattr(one, kind) for one in speculated])
+        for kind in ("drafted", "accepted")
+    )
+    assert 0 < accepted.sum() < drafted.sum()
+    assert (accepted < drafted).sum() >= len(texts)  # steps with something to take back
+
+
 @pytest.mark.parametrize("kind", ["f16", "q8_0", "q4_0"])
 def test_a_kv_cache_of_fewer_bits_is_the_same_in_both_arms(started: Started, kind: str) -> None:
     texts = prompts(6)
@@ -251,6 +289,51 @@ def test_scores_agree_with_the_answers_own_logprobs(started: Started) -> None:
         assert abs(float(one.token_logprobs[0] - answer.logprobs[-1])) < KV_ROUNDING
 
 
+@pytest.fixture
+def workers(environment: Environment, tmp_path: Path) -> Iterator[dict[str, Path]]:
+    """Two RPC workers, each with this machine's CPU for a device: their logs by address."""
+    assert environment.binary is not None
+    program = Path(environment.binary).with_name("ggml-rpc-server")
+    logs: dict[str, Path] = {}
+    running = []
+    for number in range(2):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        log = logs[f"127.0.0.1:{port}"] = tmp_path / f"worker{number}.log"
+        command = [program, "-p", str(port), "-t", "1"]
+        running.append(subprocess.Popen(command, stdout=log.open("wb"), stderr=subprocess.STDOUT))
+    try:
+        yield logs
+    finally:
+        for worker in running:
+            worker.terminate()
+            worker.wait()
+
+
+@LONG
+@pytest.mark.parametrize("recipe", ["source"], indirect=True)
+def test_a_model_split_over_two_rpc_workers_answers_as_in_one_piece(
+    started: Started, workers: dict[str, Path]
+) -> None:
+    texts = prompts(4)
+    split = [
+        msgspec.structs.replace(
+            arm("q8_0", speculation), pipeline_parallel_size=2, args=("--rpc", ",".join(workers))
+        )
+        for speculation in (None, DRAFT)
+    ]
+    with started(arm("q8_0")) as server:
+        whole = answers(server, texts)
+    with started(split[0]) as server:
+        assert same(whole, answers(server, texts)) == len(texts)
+    with started(split[1]) as server:  # a worker serves one server at a time
+        assert same(whole, answers(server, texts)) == len(texts)
+        assert talk(server, lambda client: client.counters())["spec_decode_num_draft_tokens"] > 0
+    for worker in workers.values():
+        assert "Accepted client connection" in worker.read_text()
+
+
 def test_a_4_bit_target_differs_by_the_width_of_its_steps_and_by_no_more_than_it_differs_itself(
     started: Started,
 ) -> None:
@@ -284,11 +367,12 @@ def test_a_4_bit_target_differs_by_the_width_of_its_steps_and_by_no_more_than_it
     assert max(regrets) < 0.5  # the target's own leads move by as much between its evaluations
 
 
-def test_prompts_are_tokenized_by_the_server(environment: Environment, cache: Path,
+def test_prompts_are_tokenized_by_the_server(environment: Environment, cache: Path, recipe: Recipe,
                                              tmp_path: Path) -> None:  # fmt: skip
     assert LLAMACPP.tokenizing is not None
     target = str(models.build("builtin:gguf-dense", environment.python, cache, print))
-    command = LLAMACPP.tokenizing.command(arm("bf16"))
+    config = msgspec.structs.replace(arm("bf16"), recipe=recipe)
+    command = LLAMACPP.tokenizing.command(config)
     with Server(
         command, environment, engine=LLAMACPP, target=target, log_path=tmp_path / "log"
     ) as server:
@@ -336,7 +420,8 @@ def test_a_server_killed_in_a_request_is_dead_and_no_failed_request(started: Sta
         await asyncio.sleep(0.05)
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
-            if str(LAUNCHER) in words[:2] and str(server.port) in words:
+            ours = server.argv[0] if server.argv[0].endswith("llama-server") else str(LAUNCHER)
+            if ours in words[:2] and str(server.port) in words:
                 os.kill(process.pid, signal.SIGKILL)
         await task
 

@@ -42,7 +42,9 @@ def answer(name: str, *, cached: int = 0, reason: str = "length", prompt: str = 
     )
 
 
-def told(on_records, on=(), *, off_records=(), off=(), first: PassRecord | None = None):
+def told(
+    on_records, on=(), *, off_records=(), off=(), first: PassRecord | None = None, attached=False
+):
     observed = ProbeObserved(
         kind="pressure",
         compared=True,
@@ -53,6 +55,11 @@ def told(on_records, on=(), *, off_records=(), off=(), first: PassRecord | None 
     evidence = simulate(Pair(prompts=2, tokens=4)).evidence
     if first is not None:
         evidence = msgspec.structs.replace(evidence, records={"on": first})
+    if attached:
+        for role, one in evidence.outcomes.items():
+            evidence.outcomes[role] = msgspec.structs.replace(
+                one, facts={"attached": "http://staging"}
+            )
     return examine_pressure(ProbeExamination(evidence, JudgeSettings(), observed, None))
 
 
@@ -123,6 +130,13 @@ def test_what_was_lost_before_the_probe_began_is_left_behind_too():
     assert told(records, some).findings == ()
     (finding,) = told(records, some, first=record("equality", before=IDLE)).findings
     assert (finding.kind, finding.severity) == ("leak", Severity.FAULT)
+
+
+def test_what_others_may_have_left_on_an_attached_server_is_a_notice():
+    left = [record("identical"), record("end", after={**IDLE, "num_requests_running": 1.0})]
+    found = told(left, [answer("identical.0.0")], off_records=[], attached=True)
+    assert [one.severity for one in found.findings] == [Severity.NOTICE]
+    assert "anybody's" in found.findings[0].text
 
 
 def test_what_was_in_use_before_is_no_leak():

@@ -18,7 +18,9 @@ from .simulator import Pair, simulate
 ANSWER, NEXT, BLOCK = 24, 10, 16
 
 
-def told(*, lost=(0, 0, 0), method="ngram", block=BLOCK, **fields) -> testimony.Testimony:
+def told(
+    *, lost=(0, 0, 0), method="ngram", block=BLOCK, attached=False, **fields
+) -> testimony.Testimony:
     """Return what is said of conversations whose arms (on, off, null) lose so many tokens of every
     turn beside the last block."""
     observations = {
@@ -30,6 +32,7 @@ def told(*, lost=(0, 0, 0), method="ngram", block=BLOCK, **fields) -> testimony.
     )
     evidence = simulate(Pair(prompts=2, tokens=4)).evidence
     facts = {"block_size": block} if block > 1 else {}
+    facts |= {"attached": "http://staging"} if attached else {}
     outcomes = {
         role: type(one)(launch=one.launch, fingerprint="", end=one.end, facts=facts)
         for role, one in evidence.outcomes.items()
@@ -83,6 +86,14 @@ def test_an_answer_prefilled_again_with_speculation_alone_is_a_fault():
     assert faults(found) == ["reuse"]
     assert "at 2 of 2 turns" in found.findings[0].text
     assert found.findings[0].numbers["answer"] == ANSWER
+
+
+def test_on_servers_that_others_use_too_a_loss_is_nobodys_fault_and_no_pass():
+    found = told(lost=(ANSWER + 4, 0, 0), attached=True)
+    assert faults(found) == []
+    assert [one.verdict for one in found.objections] == [Verdict.INCONCLUSIVE]
+    assert told(attached=True).objections == ()
+    assert told(lost=(ANSWER + 4, 0, ANSWER + 4), attached=True).objections == ()
 
 
 def test_a_blocks_rounding_is_none():

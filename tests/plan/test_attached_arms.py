@@ -39,6 +39,21 @@ def test_a_pair_of_endpoints_is_two_launches_that_hold_next_to_nothing() -> None
     assert found[Role.ON].command.argv == ("attach", "https://b/llm")
 
 
+def test_what_a_probe_of_state_cannot_tell_on_servers_of_somebody_elses_is_said_before() -> None:
+    probes = ["equality", "conversation", "rollback", "pressure"]
+    ours, theirs = (
+        plan(engines=ENGINES, grid={**ALONE, "engine": engine}, probes=probes).notes
+        for engine in ("vllm", "staging")
+    )
+    said = [note for note in theirs if note.startswith("probe ")]
+    assert [note.partition(":")[0] for note in said] == [
+        f"probe {probe} on engines.staging" for probe in ("conversation", "pressure", "rollback")
+    ]
+    assert not [note for note in ours if note.startswith("probe ")]
+    few = plan(engines=ENGINES, grid=ALONE, probes=["equality", "pressure"]).notes
+    assert len([note for note in few if note.startswith("probe ")]) == 1
+
+
 def test_accelerators_of_other_engines_are_not_asked_of_it() -> None:
     made = plan(engines=ENGINES, grid=ALONE, resources={"accelerator": "H100"})
     assert not made.refused

@@ -3,6 +3,7 @@
 import json
 import shlex
 
+import pytest
 from plan_matrices import GRID, NGRAM, matrix, plan
 
 from matrixrun.evidence.launches import Command
@@ -67,6 +68,30 @@ def test_accelerators_needed_at_once_are_the_largest_gangs():
     )
     assert "needed at once: 4 x H100" in render_text(made)
     assert any("kv_cache_bytes is not set" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "open_ended", "words"),
+    [
+        ("vllm", {}, "engines.e: limits.kv_cache_bytes is not set"),
+        ("vllm", {"limits": {"kv_cache_bytes": 1 << 30}}, None),
+        ("vllm", {"args": ["--num_gpu_blocks_override=64"]}, None),
+        ("sglang", {}, "engines.e: --max-total-tokens in args is not set"),
+        ("sglang", {"args": ["--max-total-tokens", "4096"]}, None),
+        ("llamacpp", {"no_deps": ["y==1"]}, None),
+    ],
+)
+def test_what_would_fix_the_cache_of_both_arms_is_named_as_the_engine_has_it(
+    kind, open_ended, words
+):
+    made = plan(
+        grid={**GRID, "engine": "e", "speculation": NGRAM},
+        engines={"e": {"kind": kind, "install": ["x==1"], **open_ended}},
+        resources={"accelerator": "H100"},
+    )
+    assert not made.refused
+    found = [note for note in made.notes if "KV caches differ" in note]
+    assert [note.partition(": the draft")[0] for note in found] == ([words] if words else [])
 
 
 def test_secrets_are_shown_nowhere():

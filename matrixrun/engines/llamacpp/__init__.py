@@ -66,6 +66,10 @@ class LlamaCpp:
         """See Engine.follower_command: `refuse` says no before."""
         raise NotImplementedError(f"llama.cpp over {config.nodes} nodes")
 
+    def open_cache(self, config: ArmConfig) -> str | None:  # noqa: ARG002 - the protocol's
+        """See Engine.open_cache: context and slots fix it."""
+        return None
+
     def recognise_refusal(self, log: str) -> str | None:
         """See Engine.recognise_refusal."""
         return _refusals.recognise(log)

@@ -100,7 +100,9 @@ def _misplaced(config: ArmConfig) -> str | None:
 
 def _cpu_build(config: ArmConfig) -> bool:
     recipe = config.recipe
-    return recipe.binary is None and recipe.no_deps == CPU_RECIPE.no_deps
+    if recipe.binary is not None:
+        return recipe.binary.startswith("builtin:")
+    return recipe.no_deps == CPU_RECIPE.no_deps
 
 
 def _rpc(config: ArmConfig) -> bool:

@@ -55,6 +55,10 @@ class SGLang:
         """See Engine.traced: there is none."""
         return None
 
+    def open_cache(self, config: ArmConfig) -> str | None:
+        """See Engine.open_cache."""
+        return None if _command.fixes_cache(config) else "--max-total-tokens in args"
+
     def recognise_refusal(self, log: str) -> str | None:
         """See Engine.recognise_refusal."""
         return _refusals.recognise(log)

@@ -164,6 +164,13 @@ def _limits(config: ArmConfig) -> list[Flag]:
     return found
 
 
+def fixes_cache(config: ArmConfig) -> bool:
+    """Whether the KV cache holds as many tokens as somebody said, on CPU always."""
+    return config.accelerator is None or "--max-total-tokens" in flags.flags_of(
+        config.args, ALIASES
+    )
+
+
 def algorithm_of(speculation: Speculation) -> str:
     """The value of `--speculative-algorithm`: one of SGLang's own words."""
     return METHODS.get(speculation.method, speculation.method).upper()

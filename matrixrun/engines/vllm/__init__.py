@@ -56,6 +56,10 @@ class VLLM:
         """See Engine.follower_command."""
         return _command.follower_command(config)
 
+    def open_cache(self, config: ArmConfig) -> str | None:
+        """See Engine.open_cache."""
+        return None if _command.fixes_cache(config) else "limits.kv_cache_bytes"
+
     def recognise_refusal(self, log: str) -> str | None:
         """See Engine.recognise_refusal."""
         return _refusals.recognise(log)

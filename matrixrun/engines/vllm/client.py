@@ -55,8 +55,11 @@ class VLLMClient:
         """See Client.facts."""
         version = _parsed(await self._server.control("GET", "/version"))
         options = {"config_format": "json"}
-        info = await self._server.control("GET", "/server_info", params=options)
-        return reports.facts(version or {}, _parsed(info))
+        info = _parsed(await self._server.control("GET", "/server_info", params=options))
+        if info is not None:
+            return reports.facts(version or {}, info)
+        metrics = await self._server.control("GET", "/metrics")
+        return reports.facts(version or {}, None, metrics.text if metrics.is_success else "")
 
     async def counters(self) -> dict[str, float]:
         """See Client.counters."""

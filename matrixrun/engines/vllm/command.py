@@ -42,6 +42,7 @@ OURS_ALONE = frozenset(
 SPECULATION_FLAGS = re.compile(r"--spec(?!iali)|-sc\.")
 """`--speculative-config`, `--spec-method` and their like, abbreviated or dotted as vLLM's parser
 allows; `--specialize-active-lora` is none."""
+CACHE_FLAGS = frozenset({"--kv-cache-memory-bytes", "--num-gpu-blocks-override"})
 OBSERVATION_FLAGS = frozenset(
     {
         "--enable-prompt-tokens-details",
@@ -165,6 +166,12 @@ def _limits(config: ArmConfig) -> list[Flag]:
         ("--kv-cache-memory-bytes", limits.kv_cache_bytes),
     )
     return [(flag, str(value)) for flag, value in values if value is not None]
+
+
+def fixes_cache(config: ArmConfig) -> bool:
+    """Whether the KV cache is as large as somebody said, on CPU always."""
+    limited = config.accelerator is None or config.limits.kv_cache_bytes is not None
+    return limited or bool(CACHE_FLAGS & flags.flags_of(config.args, ALIASES))
 
 
 def _speculation(config: ArmConfig) -> list[Flag]:

@@ -60,14 +60,17 @@ _SYSTEM = (
 _ENVIRONMENT = ("VLLM_USE_V2_MODEL_RUNNER", "VLLM_BATCH_INVARIANT", "VLLM_ATTENTION_BACKEND")
 
 
-def facts(version: dict[str, Any], info: dict[str, Any] | None) -> dict[str, Any]:
-    """A flat account of a server, from /version and /server_info (None where it is closed).
+def facts(
+    version: dict[str, Any], info: dict[str, Any] | None, metrics: str = ""
+) -> dict[str, Any]:
+    """A flat account of a server, from /version and /server_info; where that is closed (None), what
+    the labels of /metrics say of its cache.
 
     Names are vLLM's own; those of the speculative configuration are prefixed `speculative_`.
     """
     found: dict[str, Any] = {"engine": "vllm", "version": version.get("version")}
     if info is None:
-        return found
+        return found | _cache_facts(metrics)
     config = info.get("vllm_config")
     if isinstance(config, dict):
         for section, names in _FACTS.items():
@@ -77,6 +80,22 @@ def facts(version: dict[str, Any], info: dict[str, Any] | None) -> dict[str, Any
     found |= _pick(info.get("system_env"), _SYSTEM)
     found |= _pick(info.get("vllm_env"), _ENVIRONMENT)
     return found
+
+
+def _cache_facts(metrics: str) -> dict[str, Any]:
+    """The cache's configuration from the labels of `cache_config_info`, which are all texts."""
+    for family in text_string_to_metric_families(metrics):
+        for sample in family.samples:
+            if sample.name == CACHE_CONFIG:
+                picked = _pick(sample.labels, _FACTS["cache_config"])
+                return {name: _value(text) for name, text in picked.items() if text != "None"}
+    return {}
+
+
+def _value(label: str) -> int | bool | str:
+    if label in ("True", "False"):
+        return label == "True"
+    return int(label) if label.isdecimal() else label
 
 
 def _pick(section: Any, names: tuple[str, ...]) -> dict[str, Any]:

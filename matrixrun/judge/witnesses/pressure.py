@@ -39,7 +39,8 @@ def examine_pressure(examination: ProbeExamination) -> Testimony:
         if seen["on"] == 0:
             reason = f"pressure: asked for and never happened on the on arm: {TEXTS[name]}"
             told += Testimony(objections=(Objection(Verdict.INCONCLUSIVE, reason),))
-    return told + _leaks(observed, examination.evidence)
+    attached = bool(examination.evidence.outcomes["on"].facts.get("attached"))
+    return told + _leaks(observed, examination.evidence, attached=attached)
 
 
 def sent(observed: ProbeObserved, part: str, arm: str = "on") -> list[PassRecord]:
@@ -127,10 +128,10 @@ TEXTS = {
 }
 
 
-def _leaks(observed: ProbeObserved, evidence: CellEvidence) -> Testimony:
+def _leaks(observed: ProbeObserved, evidence: CellEvidence, *, attached: bool) -> Testimony:
     """Return a fault where, after the last pass, the on arm's engine still counts requests in
     flight, or cache in use, that it did not before the launch's first, equality's; a notice where
-    the off arm's does."""
+    the off arm's does, or where others send it requests too."""
     left = {arm: _left(observed, arm, evidence.records.get(arm)) for arm in ("on", "off")}
     metrics = {
         f"pressure/left_{name}.{arm}": value
@@ -144,8 +145,9 @@ def _leaks(observed: ProbeObserved, evidence: CellEvidence) -> Testimony:
         both = left["off"].get(name, 0.0) > RESOLUTION
         text = f"after everything was answered or dropped the on arm still counts {LEFT[name][1]}"
         numbers = {"on": value, "off": left["off"].get(name)}
-        severity = Severity.NOTICE if both else Severity.FAULT
+        severity = Severity.NOTICE if both or attached else Severity.FAULT
         text += f": {value:.3g} more than before" + (", as the off arm does" if both else "")
+        text += "; it is attached, and they may be anybody's" if attached else ""
         found.append(Finding(kind=LEAK, severity=severity, text=text, numbers=numbers))
     return Testimony(tuple(found), metrics=metrics)
 

@@ -147,9 +147,10 @@ def _compared(examination: ProbeExamination, found: dict[str, Boundaries]) -> Te
     )
     if control:
         text += f"; so does the control at {len(control)} turns"
+    attached = bool(examination.evidence.outcomes["on"].facts.get("attached"))
     finding = Finding(
         kind=KIND,
-        severity=Severity.NOTICE if control else Severity.FAULT,
+        severity=Severity.NOTICE if control or attached else Severity.FAULT,
         text=text,
         numbers={
             "turns": len(beyond),
@@ -160,7 +161,15 @@ def _compared(examination: ProbeExamination, found: dict[str, Boundaries]) -> Te
             "answer": on[worst].answer,
         },
     )
-    return Testimony((finding,), metrics=metrics)
+    return Testimony((finding,), metrics=metrics, objections=_evicted(attached and not control))
+
+
+def _evicted(attached: bool) -> tuple[Objection, ...]:
+    """Return what a loss on a server that others use too leaves open."""
+    reason = (
+        "conversation: turns were lost from the cache of an attached server, others' may be why"
+    )
+    return (Objection(Verdict.INCONCLUSIVE, reason),) if attached else ()
 
 
 def _figures(arm: str, found: Boundaries, answers: Iterable[Observation]) -> dict[str, float]:

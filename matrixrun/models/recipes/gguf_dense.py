@@ -41,12 +41,12 @@ def matrix(random: np.random.Generator, rows: int, columns: int) -> np.ndarray:
     return (random.standard_normal((rows, columns)) / np.sqrt(columns)).astype(np.float32)
 
 
-def attention(random: np.random.Generator, prefix: str) -> dict[str, np.ndarray]:
-    """Return the attention tensors of one layer."""
+def attention(random: np.random.Generator, prefix: str, queries: int = 1) -> dict[str, np.ndarray]:
+    """Return the attention tensors of one layer, `queries` rows of queries for each head's."""
     scale = np.full(HEAD_DIM, HEAD_SCALE, np.float32)
     return {
         f"{prefix}attn_norm.weight": np.ones(HIDDEN, np.float32),
-        f"{prefix}attn_q.weight": matrix(random, HEADS * HEAD_DIM, HIDDEN),
+        f"{prefix}attn_q.weight": matrix(random, queries * HEADS * HEAD_DIM, HIDDEN),
         f"{prefix}attn_k.weight": matrix(random, KV_HEADS * HEAD_DIM, HIDDEN),
         f"{prefix}attn_v.weight": matrix(random, KV_HEADS * HEAD_DIM, HIDDEN),
         f"{prefix}attn_output.weight": matrix(random, HIDDEN, HEADS * HEAD_DIM),

@@ -124,7 +124,12 @@ def eagle3_config(shape: Shape) -> dict[str, object]:
         "num_hidden_layers": 1,
         "mlp_bias": False,
         "draft_vocab_size": shape.vocab_size,
-        "eagle_aux_hidden_state_layer_ids": list(AUXILIARY_STATES),
+        "eagle_aux_hidden_state_layer_ids": list(AUXILIARY_STATES),  # as vLLM counts
+        # SGLang looks here, and names each state by the layer that it comes out of.
+        "eagle_config": {
+            "use_aux_hidden_state": True,
+            "eagle_aux_hidden_state_layer_ids": [count - 1 for count in AUXILIARY_STATES],
+        },
         "rope_theta": ROPE_THETA,
         "rope_parameters": {"rope_type": "default", "rope_theta": ROPE_THETA},
     }
