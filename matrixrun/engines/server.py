@@ -192,8 +192,11 @@ class Server:
         """Where to keep what is compiled; what the node's own environment says goes first."""
         if self._compiled is None:
             return {}
-        self._compiled.mkdir(parents=True, exist_ok=True)
-        (self._compiled / USED).touch()
+        try:
+            self._compiled.mkdir(parents=True, exist_ok=True)
+            (self._compiled / USED).touch()
+        except OSError:  # a cache that may only be read: the engine keeps its own
+            return {}
         return {
             variable: str(self._compiled / name)
             for variable, name in self.engine.cache_variables.items()

@@ -38,7 +38,7 @@ from matrixrun.record import (
 from matrixrun.record.cache import cache_folder
 from matrixrun.record.costs import read_costs
 from matrixrun.record.remote import Remote
-from matrixrun.record.replay import judge_store
+from matrixrun.record.replay import judge_store, withdraw_if_changed
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -288,6 +288,7 @@ class _Run:
         open_cells = set(self.store.pending())
         pending = [cell.id for cell in self.plan.cells if cell.id in open_cells]
         code = exit_code(results, complete=not pending)
+        withdraw_if_changed(self.store, results)
         for result in results:
             self.store.write_result(result)
             self.display.cell(result)

@@ -53,11 +53,15 @@ class Weights:
             with contextlib.suppress(OSError), self._alone(folder):
                 self._found[role] = checkpoint_identity(folder, self._cache / IDENTITIES).sha256
 
-    def _alone(self, folder: Path) -> filelock.BaseFileLock:
+    def _alone(self, folder: Path) -> contextlib.AbstractContextManager[object]:
         """Of several launches that begin at once on a node, one hashes; the others wait."""
         name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
-        (self._cache / "identities").mkdir(parents=True, exist_ok=True)
-        return filelock.FileLock(self._cache / "identities" / f"{name}.lock")
+        locks = self._cache / "identities"
+        try:
+            locks.mkdir(parents=True, exist_ok=True)
+            return filelock.FileLock(locks / f"{name}.lock").acquire()
+        except OSError:  # a cache that may only be read
+            return contextlib.nullcontext()
 
 
 def read_ahead(files: Iterable[Path]) -> int:

@@ -129,14 +129,23 @@ def rejudge(store: Store) -> tuple[tuple[CellResult, ...], int]:
     """
     with store.writing():
         results = judge_store(store, store.settings(JudgeSettings))
-        if _verdicts(results) != _verdicts(store.results()):
-            store.withdraw_decision()
+        withdraw_if_changed(store, results)
         pending = store.pending()
         code = exit_code(results, complete=not pending)
         for result in results:
             store.write_result(result)
         store.write_summary(results, code, pending=pending)
     return results, code
+
+
+def withdraw_if_changed(store: Store, results: Iterable[CellResult]) -> None:
+    """Withdraw a sign-off that was made from other verdicts than these, which are to be stored."""
+    try:
+        same = _verdicts(results) == _verdicts(store.results())
+    except StoreError:  # a damaged result is about to be written anew
+        same = False
+    if not same:
+        store.withdraw_decision()
 
 
 def require_judged(store: Store, settings: JudgeSettings, results: Iterable[CellResult]) -> None:

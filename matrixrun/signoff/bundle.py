@@ -173,10 +173,18 @@ def _with_own_programs(launch: PlannedLaunch, folder: Path) -> PlannedLaunch:
     no matrixrun is to start it."""
     argv = list(launch.argv)
     for place, word in enumerate(argv):
-        if Path(word).is_relative_to(PACKAGE) and Path(word).is_file():
-            write_bytes(folder / Path(word).name, Path(word).read_bytes())
-            argv[place] = f"$HERE/{Path(word).name}"
+        script = _own_script(word)
+        if script is not None:
+            write_bytes(folder / script.name, script.read_bytes())
+            argv[place] = f"$HERE/{script.name}"
     return msgspec.structs.replace(launch, argv=tuple(argv))
+
+
+def _own_script(word: str) -> Path | None:
+    """Our file that a word names, wherever matrixrun lay on the machine that planned the launch."""
+    _, found, inside = word.rpartition(f"/{PACKAGE.name}/")
+    script = PACKAGE / inside
+    return script if found and script.suffix == ".py" and script.is_file() else None
 
 
 def _script(launch: PlannedLaunch, port: int) -> str:
@@ -190,7 +198,7 @@ def _script(launch: PlannedLaunch, port: int) -> str:
         "KEY": "none",
         "TARGET": launch.target["path"],
         "DRAFT": launch.draft["path"] if launch.draft else "",
-        "BINARY": launch.recipe.get("binary") or "",
+        "BINARY": (launch.recipe.get("binary") or "").removeprefix("builtin:"),
     }
     words = " ".join([*launch.argv, *launch.env.values()])
     recipe = {key: value for key, value in launch.recipe.items() if value}

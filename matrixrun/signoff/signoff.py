@@ -38,10 +38,10 @@ def sign_off(store: Store, options: SignoffOptions, today: datetime.date | None 
         UserError: the baseline, the policy or an upgrade cannot be used.
         StoreError: the evidence cannot be read, or the decision not be written.
     """
-    store.withdraw_decision()
     policy = Policy() if options.policy is None else read_policy(options.policy)
     renamed = dict(_upgrade(text) for text in options.upgrades)
     old = read_reference(options.against, options.results_root)
+    store.withdraw_decision()
     new = levels_of(store)
     _check_engines(renamed, old, new)
     day = today or datetime.datetime.now(datetime.UTC).date()

@@ -52,9 +52,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(*, speculates: bool) -> Iterator[str]:
+def serving(*, speculates: bool, handler: type[Handler] = Handler) -> Iterator[str]:
     """The address of a server."""
-    handler = type("Handler", (Handler,), {"speculates": speculates})
+    handler = type("Handler", (handler,), {"speculates": speculates})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -118,6 +118,43 @@ def test_servers_that_are_away_are_said_to_be(tmp_path: Path) -> None:
 
     assert shown.returncode == 2
     assert "cannot ask a server" in shown.stderr
+
+
+@pytest.mark.parametrize("trouble", ["answer", "requests"])
+def test_only_the_fault_ends_with_1(tmp_path: Path, trouble: str) -> None:
+    """A script that bisects must not take an answer without tokens for the fault."""
+    folder = bundle(tmp_path)
+    if trouble == "requests":
+        (folder / "requests.json").unlink()
+
+    class Garbled(Handler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+    with serving(speculates=False, handler=Garbled) as server:
+        shown = run(folder, server, server)
+
+    assert shown.returncode == 2
+    assert "Traceback" not in shown.stderr
+
+
+def test_our_script_goes_along_wherever_the_launch_was_planned(tmp_path: Path) -> None:
+    argv = ["$PYTHON", "/elsewhere/site-packages/matrixrun/engines/llamacpp/in_process.py", "--x"]
+    launches = [
+        {"id": f"{role}.{make_cell().id}", "argv": argv, "env": {}, "recipe": {},
+         "target": {"path": "org/model"}}
+        for role in ("on", "A")
+    ]  # fmt: skip
+    plan = {"launches": launches}
+    store = Made(tmp_path / "sweep", [(make_cell(), FAULTY)], plan=plan).write()
+
+    (folder,) = write_bundles(store, tmp_path / "bundles")
+
+    assert (folder / "in_process.py").is_file()
+    assert '"$HERE/in_process.py"' in (folder / "on.sh").read_text()
 
 
 def test_commands_can_be_run_with_other_paths(tmp_path: Path) -> None:

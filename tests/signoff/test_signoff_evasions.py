@@ -136,7 +136,7 @@ def test_a_verdict_that_its_evidence_does_not_give_is_not_believed(tmp_path: Pat
 
 def test_a_decision_does_not_outlive_the_verdicts_it_was_made_from(tmp_path: Path) -> None:
     store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
-    options = SignoffOptions(against=str(store.root))
+    options = SignoffOptions(against=str(write_baseline(tmp_path / "b.yaml", accept(store))))
     sign_off(store, options, TODAY)
     assert (store.root / "signoff.json").exists()
 
@@ -207,3 +207,24 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no regular file"):
         write_bytes(pipe, b"x")
     assert pipe.is_fifo()
+
+
+def test_a_slip_of_the_pen_leaves_the_last_decision(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
+    sign_off(store, SignoffOptions(against=str(store.root)), TODAY)
+
+    with pytest.raises(UserError):
+        sign_off(store, SignoffOptions(against=str(tmp_path / "basline.yaml")), TODAY)
+
+    assert (store.root / "signoff.json").exists()
+
+
+def test_a_damaged_result_is_judged_anew_and_takes_the_decision_with_it(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
+    sign_off(store, SignoffOptions(against=str(store.root)), TODAY)
+    (store.cell_folder(SMALL.id) / "result.json").write_text("{")
+
+    rejudge(store)
+
+    assert [one.verdict for one in store.results()] == [Verdict.PASS]
+    assert not (store.root / "signoff.json").exists()

@@ -21,10 +21,14 @@ import uuid
 from argparse import Namespace
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 import engine  # type: ignore[import-not-found]
+
+# No answer, or none that an engine gives: exit code 1 is for the fault alone.
+TROUBLE = (OSError, HTTPException, ValueError, LookupError, TypeError)
 
 Case = dict[str, Any]
 Found = list[dict[str, Any]]
@@ -39,8 +43,8 @@ def main() -> int:
     parser.add_argument("--requests", type=Path, default=Path(__file__).with_name("requests.json"))
     parser.add_argument("--minimise", type=Path, help="write the smallest set that still fails")
     options = parser.parse_args()
-    case = json.loads(options.requests.read_text())
     try:
+        case = json.loads(options.requests.read_text())
         found = differences(options, case)
         for one in found:
             print(described(one, case["ceiling"]))
@@ -51,8 +55,8 @@ def main() -> int:
             options.minimise.write_text(json.dumps(smallest) + "\n")
             lengths = [len(request["prompt"]) for request in smallest["requests"]]
             print(f"{options.minimise}: {len(lengths)} requests, prompts of {lengths} tokens")
-    except OSError as error:  # HTTP errors are such
-        print(f"cannot ask a server: {error}", file=sys.stderr)
+    except TROUBLE as error:
+        print(f"cannot ask a server: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
     return 1 if faults else 0
 
