@@ -26,6 +26,7 @@ STOP_SECONDS = 30.0
 RENEW_SECONDS = 120.0  # a gang that Ray has not placed by then is asked for anew
 NODE_LABEL = "ray.io/node-id"  # Ray's own, on every node
 WORDS_SECONDS = 20.0
+KILLED_SECONDS = 5.0
 ACTOR_THREADS = 4  # `state` and `finish` must get through while `start` or `run` is at work
 
 
@@ -153,8 +154,14 @@ class RunningLaunch:
         try:
             await asyncio.wait({head, ended}, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
+                if _has_words(head.result()):  # it may have died of what was killed elsewhere
+                    await asyncio.wait({ended}, timeout=KILLED_SECONDS)
+                    _require_unkilled(ended)
                 return head.result()
-            await asyncio.wait({head}, timeout=WORDS_SECONDS)
+            if head.done():
+                _require_unkilled(ended)
+            elif ended.result()[0] is not LaunchEnd.LOST:
+                await asyncio.wait({head}, timeout=WORDS_SECONDS)
             if head.done() and _has_words(head.result()):
                 return head.result()
             head.cancel()
@@ -202,6 +209,12 @@ class RunningLaunch:
 
 def _has_words(answer: Any) -> bool:
     return isinstance(answer, LaunchOutcome) and answer.end is not LaunchEnd.SERVED
+
+
+def _require_unkilled(ended: asyncio.Future[tuple[LaunchEnd, str, str]]) -> None:
+    """Raise LostError where a process group on another node was killed: the head died of that."""
+    if ended.done() and ended.result()[0] is LaunchEnd.LOST:
+        raise LostError(ended.result()[1])
 
 
 def _first_line(error: Exception) -> str:

@@ -11,9 +11,10 @@ from doubles import Trouble, launches, matrix, new_store, plan, sweep
 from ray.exceptions import OutOfMemoryError
 
 from matrixrun.evidence.errors import StoreError
-from matrixrun.evidence.launches import LaunchEnd
+from matrixrun.evidence.launches import LaunchEnd, LaunchOutcome
 from matrixrun.evidence.verdicts import Verdict
 from matrixrun.fanout import sweep as driver
+from matrixrun.fanout.gang import RunningLaunch
 from matrixrun.fanout.waiting import LostError
 from matrixrun.judge import settings_for
 from matrixrun.plan import Node
@@ -162,9 +163,41 @@ def test_a_results_folder_that_cannot_be_written_stops_the_sweep(
         run(store)
 
 
-def test_what_ray_raises_for_a_worker_it_killed_counts_as_a_lost_attempt() -> None:
-    from matrixrun.fanout.gang import RunningLaunch
+@pytest.mark.parametrize("first", ["head", "follower"])
+@pytest.mark.parametrize("end", [LaunchEnd.LOST, LaunchEnd.DIED])
+def test_a_head_that_dies_of_a_follower_that_was_killed_is_lost(
+    first: str, end: LaunchEnd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("matrixrun.fanout.gang.KILLED_SECONDS", 0.5)
+    died = LaunchOutcome(launch="on", fingerprint="f", end=LaunchEnd.DIED, message="NCCL error")
 
+    async def head() -> LaunchOutcome:
+        await asyncio.sleep(0.0 if first == "head" else 0.1)
+        return died
+
+    async def ended() -> tuple[LaunchEnd, str, str]:
+        await asyncio.sleep(0.1 if first == "head" else 0.0)
+        return end, "its process group on node 1 was killed", ""
+
+    async def abandon(how: LaunchEnd, why: str, _tail: str) -> LaunchOutcome:
+        return LaunchOutcome(launch="on", fingerprint="f", end=how, message=why)
+
+    async def run() -> LaunchOutcome:
+        running = RunningLaunch(plan().launches[0], None)  # type: ignore[arg-type]
+        running._followers = SimpleNamespace(ended=ended)  # type: ignore[assignment]
+        running._actor = SimpleNamespace(abandon=SimpleNamespace(remote=abandon))
+        return await running._with_followers(asyncio.ensure_future(head()))
+
+    if end is LaunchEnd.DIED:
+        assert asyncio.run(run()) is died
+    elif first == "head":
+        with pytest.raises(LostError, match="node 1 was killed"):
+            asyncio.run(run())
+    else:
+        assert asyncio.run(run()).end is LaunchEnd.LOST
+
+
+def test_what_ray_raises_for_a_worker_it_killed_counts_as_a_lost_attempt() -> None:
     async def killed() -> None:
         raise OutOfMemoryError("node low on memory")
 
