@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import runpy
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +151,26 @@ def test_an_observation_is_complete(plain: list[Observation]) -> None:
         assert seen.accepted.size == 0
         assert seen.started < seen.first_token < seen.finished
         assert seen.text
+
+
+def test_a_reproductions_own_http_gets_the_same_tokens_and_values_them(
+    off: Server, plain: list[Observation]
+) -> None:
+    path = files("matrixrun.signoff") / "templates" / "reproduce" / "engines" / "sglang.py"
+    engine = runpy.run_path(str(path))
+    sampling = msgspec.to_builtins(Sampling(ignore_eos=True))
+    engine["begin"](off.base_url, off.key)
+
+    request = requests()[0]
+    asked = {"prompt": list(request.token_ids), "max_tokens": TOKENS}
+    tokens = engine["emitted"](off.base_url, off.key, asked, sampling, "reproduction")
+
+    assert tokens == plain[0].token_ids.tolist()
+    prefix, best = [*request.token_ids, *tokens[:5]], tokens[5]
+    second, gap = int(plain[0].top_ids[5, 1]), float(np.diff(plain[0].top_logprobs[5])[0])
+    assert engine["regret"](off.base_url, off.key, prefix, best) == pytest.approx(0, abs=ROUNDING)
+    found = engine["regret"](off.base_url, off.key, prefix, second)
+    assert found == pytest.approx(-gap, abs=ROUNDING)
 
 
 @pytest.mark.parametrize("speculation", [NGRAM, DRAFT], ids=["ngram", "standalone"])
