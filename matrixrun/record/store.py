@@ -135,7 +135,7 @@ class Store:
             lock.acquire()
         except filelock.Timeout as error:
             raise UserError(
-                f"another process is writing to {self.root}",
+                f"another process is writing to {self.where}",
                 remedy="wait until it has ended, or choose another --results",
             ) from error
         try:
@@ -235,8 +235,8 @@ class Store:
             return self.plan(type_)
         if self.evidences():
             raise StoreError(
-                f"{path} is gone: which cells there should be is not known",
-                remedy=f"`matrixrun run FILE --results {self.root}` writes it again",
+                f"{self.where}/plan.json is gone: which cells there should be is not known",
+                remedy=f"`matrixrun run FILE --results {self.where}` writes it again",
             )
         return type_()
 

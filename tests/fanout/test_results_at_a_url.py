@@ -60,6 +60,28 @@ def test_every_command_takes_the_url_that_run_was_given(folder: Path) -> None:
     assert len(client.search_runs([experiment.experiment_id])) == 3  # two cells and the sweep
 
 
+def test_what_cannot_go_on_is_told_of_the_url_and_not_of_the_copy(folder: Path) -> None:
+    url = f"file://{folder}/bucket/small"
+    run = ("run", f"{folder}/m.yaml", "--results", url, "--no-tracking")
+    matrixrun(*run)
+    (result, *_) = sorted(folder.glob("cache/sweeps/*/small/cells/*/result.json"))
+    result.write_text(result.read_text().replace('"REFUSED"', '"PASS"'))
+    signoff = CliRunner().invoke(app, ["signoff", url, "--against", url])
+    write_prompts(folder, "abd")
+    other_prompts = CliRunner().invoke(app, list(run))
+    (folder / "m.yaml").write_text(MATRIX.replace("[1, 4]", "[4, 8]"))
+    other_matrix = CliRunner().invoke(app, list(run))
+    for told, words in (
+        (signoff, f"`matrixrun judge {url}`"),
+        (other_prompts, f"{url}: 2 of 2 cells"),
+        (other_matrix, f"restore the file from {url}/matrix.yaml"),
+    ):
+        said = str(told.exception)
+        assert told.exit_code
+        assert words in said
+        assert "/cache/" not in said
+
+
 def test_nothing_is_logged_before_the_results_are_where_they_are_kept(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -330,6 +330,18 @@ def test_credentials_in_a_url_are_not_shown(on_machine) -> None:
     assert "hunter22" not in str(remote.local)
 
 
+def test_what_is_wrong_names_the_url_and_not_the_copy(on_machine) -> None:
+    store = begin()
+    run_cell(store, make_cell())
+    with pytest.raises(StoreError) as no_plan:
+        store.pending()
+    with store.writing(), pytest.raises(UserError) as busy, store.writing():
+        pass
+    for caught in (no_plan, busy):
+        assert URL in str(caught.value)
+        assert str(store.root) not in str(caught.value)
+
+
 def test_a_remote_with_nothing_new_asks_nothing_of_the_store(on_machine) -> None:
     store = begin()
     store.settle()
