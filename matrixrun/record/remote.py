@@ -91,10 +91,10 @@ class Remote:
 
     def pull(self) -> list[str]:
         """Bring what is newer there. Returns what is wrong with files that were left out: they are
-        not what `SHA256SUMS` says.
+        not what `SHA256SUMS` says, or not there.
 
-        What was written here and never sent stays, and is sent by the next push; where a file was
-        changed there as well, it is taken from there.
+        What was written here and never sent stays, and is sent by the next push, as is what is no
+        longer there; where a file was changed there as well, it is taken from there.
 
         Raises:
             StoreError: the store cannot be read, or the disk here not be written.
@@ -111,10 +111,11 @@ class Remote:
             path: {sums[path] for sums in (listed, announced) if path in sums}
             for path in listed | announced
         }
+        self._sent = {p: one for p, one in self._sent.items() if one.sha256 in allowed.get(p, ())}
         wanted = [p for p, digests in allowed.items() if self._lacks(p, digests, listed.get(p))]
         troubles: list[str] = []
         for first in range(0, len(wanted), BATCH_FILES):
-            troubles += self._fetch(wanted[first : first + BATCH_FILES], allowed)
+            troubles += self._fetch(wanted[first : first + BATCH_FILES], allowed, listed)
         self._remember()
         return troubles
 
@@ -175,15 +176,21 @@ class Remote:
             return known.sha256
         return sha256(file.read_bytes())
 
-    def _fetch(self, paths: Sequence[str], allowed: dict[str, set[str]]) -> Iterator[str]:
+    def _fetch(
+        self, paths: Sequence[str], allowed: dict[str, set[str]], listed: Sums
+    ) -> Iterator[str]:
         """Bring files; yields what is wrong with those that are left out."""
-        # One that is not there was announced by a push that was broken off.
-        for path, data in self._there.read_all(paths).items():
-            if sha256(data) not in allowed[path]:
+        found = self._there.read_all(paths)
+        for path in paths:
+            data = found.get(path)
+            if data is None:
+                if path in listed:  # else a push that announced it was broken off
+                    yield f"{self.shown}/{path} is missing, which {SUMS} lists"
+            elif sha256(data) not in allowed[path]:
                 yield f"{self.shown}/{path} is damaged: its sha256 is not what {SUMS} says"
-                continue
-            write_bytes(self.local / path, data)
-            self._sent[path] = Sent(sha256(data), _seen(self.local / path))
+            else:
+                write_bytes(self.local / path, data)
+                self._sent[path] = Sent(sha256(data), _seen(self.local / path))
 
     # -- to there ------------------------------------------------------------------------------
 

@@ -249,6 +249,33 @@ def test_a_damaged_object_is_told_and_its_cell_is_run_again(on_machine) -> None:
     assert found.finished(evidence.cell.fingerprint) is None
 
 
+def test_a_folder_that_was_lost_there_is_sent_again_as_a_whole(on_machine) -> None:
+    store = begin()
+    evidence = run_cell(store, make_cell())
+    store.settle()
+    before = objects()
+    fsspec.filesystem("flaky").rm("/bucket", recursive=True)
+    with opened(URL, Path("nowhere")):
+        pass
+    after = objects()
+    assert {**before, NEXT: b""} == {**after, NEXT: b""}
+    on_machine("two")
+    with opened(URL, Path("nowhere")) as found:
+        assert found.finished(evidence.cell.fingerprint) == evidence
+
+
+def test_a_listed_file_that_is_missing_is_told(on_machine) -> None:
+    store = begin()
+    path = run_cell(store, make_cell()).records["on"].path
+    store.settle()
+    fsspec.filesystem("flaky").rm(f"/bucket/sweeps/small/{path}")
+    on_machine("two")
+    (told,) = Remote(URL).pull()
+    assert f"{path} is missing" in told
+    with pytest.raises(StoreError, match="is missing"), opened(URL, Path("nowhere")):
+        pass
+
+
 def test_a_damaged_copy_here_is_mended_from_there(on_machine) -> None:
     store = begin()
     evidence = run_cell(store, make_cell())
