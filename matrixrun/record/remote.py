@@ -5,7 +5,8 @@ what was written here. `SHA256SUMS` beside the files lists each with its sha256,
 reads it. A push first announces what it is about to send in `SHA256SUMS.next`, then sends it in the
 order in which it was written here (what a cell's evidence refers to, the evidence, what was made of
 it), then lists it: broken off anywhere, it leaves only files that are whole, each listed or
-announced, and no evidence without what it refers to.
+announced, and no evidence without what it refers to. A decision that was withdrawn and a cell that
+was set aside are no longer listed then, and removed there too.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ INPUTS = frozenset(
     {"launches", "workloads", "damaged", "sweep.json", "matrix.yaml", "plan.json", "judging.json"}
 )
 SUMS, NEXT = "SHA256SUMS", "SHA256SUMS.next"
+DECISION_FILES = ("signoff.json", "signoff.md")
 ONCE = ".parquet"  # written once: another content under the same name is damage
 BATCH_FILES, BATCH_BYTES = 256, 64 * 2**20
 PAUSE_SECONDS = 5.0
@@ -101,6 +103,7 @@ class Remote:
             UserError: something else lies there.
         """
         self._sent = _read_ledger(self.local)
+        gone = _gone(self.local, self._sent)
         listed, announced = self._sums(SUMS), self._sums(NEXT)
         if not listed and not announced and not self._there.is_empty():
             raise UserError(
@@ -111,8 +114,16 @@ class Remote:
             path: {sums[path] for sums in (listed, announced) if path in sums}
             for path in listed | announced
         }
-        self._sent = {p: one for p, one in self._sent.items() if one.sha256 in allowed.get(p, ())}
-        wanted = [p for p, digests in allowed.items() if self._lacks(p, digests, listed.get(p))]
+        if listed:  # else the folder there was lost
+            self._withdraw(allowed)
+        there = {p for p, one in self._sent.items() if one.sha256 in allowed.get(p, ())}
+        self._sent = {p: one for p, one in self._sent.items() if p in there or p in gone}
+        withdrawn = gone & there & set(DECISION_FILES)
+        wanted = [
+            path
+            for path, digests in allowed.items()
+            if path not in withdrawn and self._lacks(path, digests, listed.get(path))
+        ]
         troubles: list[str] = []
         for first in range(0, len(wanted), BATCH_FILES):
             troubles += self._fetch(wanted[first : first + BATCH_FILES], allowed, listed)
@@ -153,6 +164,12 @@ class Remote:
                 )
             sums[found[2]] = found[1]
         return sums
+
+    def _withdraw(self, allowed: dict[str, set[str]]) -> None:
+        """Remove here the decision that was withdrawn there, unless it is another by now."""
+        for path in (self._sent.keys() - allowed.keys()) & set(DECISION_FILES):
+            if (self.local / path).exists() and not self._is_new(path):
+                (self.local / path).unlink()
 
     def _lacks(self, path: str, allowed: set[str], listed: str | None) -> bool:
         """Whether the file has to be brought."""
@@ -202,10 +219,12 @@ class Remote:
         """
         with self._busy:
             changed = self._changed()
-            if not changed:
+            gone = _gone(self.local, self._sent)
+            if not changed and not gone:
                 return 0
             listed = self._sums(SUMS)
             sums = listed | {path: one.sha256 for path, one in self._sent.items()}
+            sums = {path: digest for path, digest in sums.items() if path not in gone}
             for batch in self._batches(changed):
                 sent = {path: piece.sent for path, piece in batch.items()}
                 sums |= {path: one.sha256 for path, one in sent.items()}
@@ -214,6 +233,10 @@ class Remote:
                 self._there.write_all({path: piece.data for path, piece in batch.items()})
                 self._sent |= sent
             self._write_sums(SUMS, sums)
+            if gone:
+                self._write_sums(NEXT, {})  # it may announce them still
+                self._there.remove(gone)
+                self._sent = {path: one for path, one in self._sent.items() if path not in gone}
             self._remember()
             return len(changed)
 
@@ -263,9 +286,19 @@ def _rank(path: str) -> int:
 
 
 def is_sent(copy: Path) -> bool:
-    """Whether all that lies in the copy of a sweep was sent."""
+    """Whether all that was done in the copy of a sweep was done where it is kept."""
     sent = _read_ledger(copy)
-    return all(path in sent and sent[path].seen == _seen(copy / path) for path in _files(copy))
+    return not _gone(copy, sent) and all(
+        path in sent and sent[path].seen == _seen(copy / path) for path in _files(copy)
+    )
+
+
+def _gone(copy: Path, sent: dict[str, Sent]) -> set[str]:
+    """What was sent, then withdrawn or set aside here; nothing where the copy itself is gone."""
+    if not (copy / "sweep.json").exists():
+        return set()
+    may_go = (p for p in sent if p in DECISION_FILES or p.startswith("cells/"))
+    return {path for path in may_go if not (copy / path).exists()}
 
 
 def _ledger(copy: Path) -> Path:

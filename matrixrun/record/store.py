@@ -44,7 +44,7 @@ from matrixrun.record.observations import (
     encode_observations,
     encode_scores,
 )
-from matrixrun.record.remote import Remote, mirrored
+from matrixrun.record.remote import DECISION_FILES, Remote, mirrored
 from matrixrun.record.summary import summary, summary_markdown
 from matrixrun.record.sweep import (
     SWEEP_FILE,
@@ -57,8 +57,6 @@ from matrixrun.workloads import Workload
 from matrixrun.workloads.prompts import workload_of
 
 T = TypeVar("T")
-
-DECISION_FILES = ("signoff.json", "signoff.md")
 
 
 class Store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import threading
@@ -274,6 +275,70 @@ def test_a_listed_file_that_is_missing_is_told(on_machine) -> None:
     assert f"{path} is missing" in told
     with pytest.raises(StoreError, match="is missing"), opened(URL, Path("nowhere")):
         pass
+
+
+def decided() -> Store:
+    """A sweep with a cell and a decision, all of it sent."""
+    store = begin()
+    run_cell(store, make_cell())
+    (store.root / "signoff.json").write_text("signed")
+    store.settle()
+    return store
+
+
+def test_a_decision_that_was_withdrawn_comes_back_nowhere(on_machine) -> None:
+    store = decided()
+    on_machine("two")
+    with opened(URL, Path("nowhere")) as copy:
+        assert (copy.root / "signoff.json").exists()
+    on_machine("one")
+    store.withdraw_decision()
+    store.settle()
+    assert "signoff.json" not in objects()
+    assert b"signoff" not in objects()[SUMS] + objects()[NEXT]
+    for machine in ("one", "two", "three"):
+        on_machine(machine)
+        with opened(URL, Path("nowhere")) as found:
+            assert not (found.root / "signoff.json").exists()
+            assert len(found.evidences()) == 1
+    assert "signoff.json" not in objects()
+
+
+def test_a_decision_is_withdrawn_there_too_when_the_store_was_away_at_first(
+    on_machine, tmp_path: Path
+) -> None:
+    store = decided()
+    store.withdraw_decision()
+    FlakyFileSystem.left = 0
+    with pytest.raises(StoreError):
+        store.settle()
+    FlakyFileSystem.left = None
+    assert not is_sent(store.root)
+    with opened(URL, Path("nowhere")) as found:
+        assert not (found.root / "signoff.json").exists()
+    assert "signoff.json" not in objects()
+    assert is_sent(store.root)
+
+
+def test_a_copy_that_was_deleted_here_withdraws_nothing(on_machine) -> None:
+    store = decided()
+    before = objects()
+    shutil.rmtree(store.root)
+    with opened(URL, Path("nowhere")) as found:
+        assert (found.root / "signoff.json").exists()
+    assert objects() == before
+
+
+def test_a_cell_that_was_set_aside_is_set_aside_there(on_machine) -> None:
+    store = begin()
+    evidence = run_cell(store, make_cell())
+    store.settle()
+    (store.root / evidence.records["on"].path).write_bytes(b"cut")
+    assert store.set_damaged_aside()
+    store.settle()
+    assert not any(path.startswith("cells/") for path in objects())
+    assert any(path.startswith("damaged/") for path in objects())
+    assert evidence.records["on"].path in objects()
 
 
 def test_a_damaged_copy_here_is_mended_from_there(on_machine) -> None:
