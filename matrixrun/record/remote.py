@@ -83,6 +83,7 @@ class Remote:
         )
         self.shown = self._there.shown
         self._sent: dict[str, Sent] = {}
+        self._left_out: set[str] = set()  # by the last pull
         self._busy = threading.Lock()
 
     def beside(self, name: str) -> Remote:
@@ -93,7 +94,7 @@ class Remote:
 
     def pull(self) -> list[str]:
         """Bring what is newer there. Returns what is wrong with files that were left out: they are
-        not what `SHA256SUMS` says, or not there.
+        not what `SHA256SUMS` says, or not there. The next push no longer lists them.
 
         What was written here and never sent stays, and is sent by the next push, as is what is no
         longer there; where a file was changed there as well, it is taken from there.
@@ -124,11 +125,13 @@ class Remote:
             for path, digests in allowed.items()
             if path not in withdrawn and self._lacks(path, digests, listed.get(path))
         ]
-        troubles: list[str] = []
+        troubles: dict[str, str] = {}
         for first in range(0, len(wanted), BATCH_FILES):
-            troubles += self._fetch(wanted[first : first + BATCH_FILES], allowed, listed)
+            troubles |= self._fetch(wanted[first : first + BATCH_FILES], allowed, listed)
+        self._left_out = set(troubles)
+        self._sent = {path: one for path, one in self._sent.items() if path not in troubles}
         self._remember()
-        return troubles
+        return list(troubles.values())
 
     def fetch(self) -> Path:
         """Bring a sweep for reading; returns its copy.
@@ -195,19 +198,21 @@ class Remote:
 
     def _fetch(
         self, paths: Sequence[str], allowed: dict[str, set[str]], listed: Sums
-    ) -> Iterator[str]:
-        """Bring files; yields what is wrong with those that are left out."""
-        found = self._there.read_all(paths)
+    ) -> dict[str, str]:
+        """Bring files; returns what is wrong with those that are left out, by path."""
+        found, wrong = self._there.read_all(paths), {}
         for path in paths:
             data = found.get(path)
             if data is None:
                 if path in listed:  # else a push that announced it was broken off
-                    yield f"{self.shown}/{path} is missing, which {SUMS} lists"
+                    wrong[path] = f"{self.shown}/{path} is missing, which {SUMS} lists"
             elif sha256(data) not in allowed[path]:
-                yield f"{self.shown}/{path} is damaged: its sha256 is not what {SUMS} says"
+                told = f"{self.shown}/{path} is damaged: its sha256 is not what {SUMS} says"
+                wrong[path] = told
             else:
                 write_bytes(self.local / path, data)
                 self._sent[path] = Sent(sha256(data), _seen(self.local / path))
+        return wrong
 
     # -- to there ------------------------------------------------------------------------------
 
@@ -224,15 +229,17 @@ class Remote:
                 return 0
             listed = self._sums(SUMS)
             sums = listed | {path: one.sha256 for path, one in self._sent.items()}
-            sums = {path: digest for path, digest in sums.items() if path not in gone}
+            unlisted = gone | self._left_out
+            sums = {path: digest for path, digest in sums.items() if path not in unlisted}
             for batch in self._batches(changed):
                 sent = {path: piece.sent for path, piece in batch.items()}
                 sums |= {path: one.sha256 for path, one in sent.items()}
-                unlisted = {p: digest for p, digest in sums.items() if listed.get(p) != digest}
-                self._write_sums(NEXT, unlisted)
+                announced = {p: digest for p, digest in sums.items() if listed.get(p) != digest}
+                self._write_sums(NEXT, announced)
                 self._there.write_all({path: piece.data for path, piece in batch.items()})
                 self._sent |= sent
             self._write_sums(SUMS, sums)
+            self._left_out = set()
             if gone:
                 self._write_sums(NEXT, {})  # it may announce them still
                 self._there.remove(gone)

@@ -250,6 +250,29 @@ def test_a_damaged_object_is_told_and_its_cell_is_run_again(on_machine) -> None:
     assert found.finished(evidence.cell.fingerprint) is None
 
 
+@pytest.mark.parametrize("damage", ["cut", "lost"])
+def test_a_damaged_object_is_listed_no_more_once_its_cell_was_run_again(
+    on_machine, damage: str
+) -> None:
+    store = begin()
+    path = run_cell(store, make_cell()).records["on"].path
+    store.settle()
+    fs, place = fsspec.filesystem("flaky"), f"/bucket/sweeps/small/{path}"
+    fs.rm(place) if damage == "lost" else fs.pipe_file(place, b"cut")
+    on_machine("two")
+    remote = Remote(URL)
+    assert len(remote.pull()) == 1
+    again = Store.open(remote.local, remote)
+    again.set_damaged_aside()
+    with again.writing():
+        evidence = run_cell(again, make_cell(), text="other")
+    assert evidence.records["on"].path != path
+    on_machine("three")
+    with opened(URL, Path("nowhere")) as found:
+        assert found.finished(evidence.cell.fingerprint) == evidence
+    assert path.encode() not in objects()[SUMS]
+
+
 def test_a_folder_that_was_lost_there_is_sent_again_as_a_whole(on_machine) -> None:
     store = begin()
     evidence = run_cell(store, make_cell())
