@@ -65,6 +65,13 @@ class _Piece(msgspec.Struct, frozen=True):
         return Sent(sha256(self.data), self.seen)
 
 
+class _Lists(msgspec.Struct, frozen=True):
+    """What is listed there, and of each path the digests that are listed or announced."""
+
+    listed: Sums
+    allowed: dict[str, set[str]]
+
+
 class Remote:
     """A results folder at `url`, and the copy of it in `local`.
 
@@ -105,17 +112,14 @@ class Remote:
         """
         self._sent = _read_ledger(self.local)
         gone = _gone(self.local, self._sent)
-        listed, announced = self._sums(SUMS), self._sums(NEXT)
-        if not listed and not announced and not self._there.is_empty():
+        lists = self._lists()
+        allowed = lists.allowed
+        if not allowed and not self._there.is_empty():
             raise UserError(
                 f"{self.shown} is not empty and not the results folder of a sweep",
                 remedy=f"choose another --results, or restore the file {SUMS} there",
             )
-        allowed = {
-            path: {sums[path] for sums in (listed, announced) if path in sums}
-            for path in listed | announced
-        }
-        if listed:  # else the folder there was lost
+        if lists.listed:  # else the folder there was lost
             self._withdraw(allowed)
         there = {p for p, one in self._sent.items() if one.sha256 in allowed.get(p, ())}
         self._sent = {p: one for p, one in self._sent.items() if p in there or p in gone}
@@ -123,11 +127,12 @@ class Remote:
         wanted = [
             path
             for path, digests in allowed.items()
-            if path not in withdrawn and self._lacks(path, digests, listed.get(path))
+            if path not in withdrawn and self._lacks(path, digests, lists.listed.get(path))
         ]
-        troubles: dict[str, str] = {}
-        for first in range(0, len(wanted), BATCH_FILES):
-            troubles |= self._fetch(wanted[first : first + BATCH_FILES], allowed, listed)
+        troubles = self._bring(wanted, lists)
+        if troubles:  # unless another machine has written them since the lists were read
+            lists = self._lists()
+            troubles = self._bring([path for path in troubles if path in lists.allowed], lists)
         self._left_out = set(troubles)
         self._sent = {path: one for path, one in self._sent.items() if path not in troubles}
         self._remember()
@@ -153,6 +158,14 @@ class Remote:
                 remedy="name what --results was given",
             )
         return self.local
+
+    def _lists(self) -> _Lists:
+        listed, announced = self._sums(SUMS), self._sums(NEXT)
+        allowed = {
+            path: {sums[path] for sums in (listed, announced) if path in sums}
+            for path in listed | announced
+        }
+        return _Lists(listed, allowed)
 
     def _sums(self, name: str) -> Sums:
         text = self._there.read(name) or b""
@@ -196,17 +209,21 @@ class Remote:
             return known.sha256
         return sha256(file.read_bytes())
 
-    def _fetch(
-        self, paths: Sequence[str], allowed: dict[str, set[str]], listed: Sums
-    ) -> dict[str, str]:
+    def _bring(self, paths: Sequence[str], lists: _Lists) -> dict[str, str]:
         """Bring files; returns what is wrong with those that are left out, by path."""
+        wrong: dict[str, str] = {}
+        for first in range(0, len(paths), BATCH_FILES):
+            wrong |= self._bring_batch(paths[first : first + BATCH_FILES], lists)
+        return wrong
+
+    def _bring_batch(self, paths: Sequence[str], lists: _Lists) -> dict[str, str]:
         found, wrong = self._there.read_all(paths), {}
         for path in paths:
             data = found.get(path)
             if data is None:
-                if path in listed:  # else a push that announced it was broken off
+                if path in lists.listed:  # else a push that announced it was broken off
                     wrong[path] = f"{self.shown}/{path} is missing, which {SUMS} lists"
-            elif sha256(data) not in allowed[path]:
+            elif sha256(data) not in lists.allowed[path]:
                 told = f"{self.shown}/{path} is damaged: its sha256 is not what {SUMS} says"
                 wrong[path] = told
             else:

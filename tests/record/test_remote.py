@@ -273,6 +273,30 @@ def test_a_damaged_object_is_listed_no_more_once_its_cell_was_run_again(
     assert path.encode() not in objects()[SUMS]
 
 
+def test_what_another_machine_replaces_while_it_is_read_is_not_damaged(
+    on_machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = decided()
+    run_cell(writer, make_cell())
+    writer.write_result(make_result(make_cell()))
+    writer.settle()
+    on_machine("two")
+    read_all, replaced = objects_module.Objects.read_all, []
+
+    def meanwhile(self, paths):
+        if any(path.startswith("cells/") for path in paths) and not replaced:
+            replaced.append(True)  # the lists were read, the files were not
+            writer.write_result(make_result(make_cell(), reason="judged again"))
+            writer.withdraw_decision()
+            writer.settle()
+        return read_all(self, paths)
+
+    monkeypatch.setattr(objects_module.Objects, "read_all", meanwhile)
+    with opened(URL, Path("nowhere")) as found:
+        assert found.results()[0].reason == "judged again"
+    assert replaced
+
+
 def test_a_folder_that_was_lost_there_is_sent_again_as_a_whole(on_machine) -> None:
     store = begin()
     evidence = run_cell(store, make_cell())
