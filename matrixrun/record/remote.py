@@ -24,7 +24,7 @@ import msgspec
 
 from matrixrun.evidence.errors import StoreError, UserError
 from matrixrun.record.cache import cache_folder
-from matrixrun.record.files import read_json, sha256, write_bytes, write_json
+from matrixrun.record.files import locked, read_json, sha256, write_bytes, write_json
 from matrixrun.record.objects import Objects
 
 COPIES = "sweeps"  # in the cache
@@ -139,13 +139,15 @@ class Remote:
         return list(troubles.values())
 
     def fetch(self) -> Path:
-        """Bring a sweep for reading; returns its copy.
+        """Bring a sweep for reading; returns its copy. While another process here writes to the
+        copy, that is the newest there is, and is taken as it stands.
 
         Raises:
             UserError: there is none.
             StoreError: it cannot be read, or is damaged.
         """
-        troubles = self.pull()
+        with locked(self.local) as mine:
+            troubles = self.pull() if mine else []
         if troubles:
             raise StoreError(
                 troubles[0],
@@ -263,6 +265,13 @@ class Remote:
                 self._sent = {path: one for path, one in self._sent.items() if path not in gone}
             self._remember()
             return len(changed)
+
+    def send(self) -> None:
+        """Push, unless another process here writes to the copy: that one sends all of it."""
+        with locked(self.local) as mine:
+            if mine:
+                self._sent = _read_ledger(self.local)  # another may have pushed since
+                self.push()
 
     def _changed(self) -> list[str]:
         """The files that differ from what was sent, in the order in which they may be sent.

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import filelock
 import msgspec
 
 from matrixrun.evidence.cells import Cell
@@ -30,8 +29,11 @@ from matrixrun.evidence.requests import Observation, PassRecord, Score
 from matrixrun.evidence.verdicts import CellEvidence, CellResult
 from matrixrun.record.files import (
     ELSEWHERE,
+    LOCK,
     RUN_AGAIN,
+    being_written,
     file_name,
+    locked,
     read_bytes,
     read_json,
     sha256,
@@ -94,7 +96,7 @@ class Store:
                 f"cannot make the results folder {root}: {error.strerror}",
                 remedy="choose another --results",
             ) from error
-        if any(root.iterdir()):
+        if any(path.name != LOCK for path in root.iterdir()):
             raise UserError(
                 f"{root} is not empty and not the results folder of a sweep",
                 remedy="choose an empty or new folder with --results",
@@ -128,19 +130,11 @@ class Store:
             UserError: another process is writing.
             StoreError: where it is kept cannot be written.
         """
-        lock = filelock.FileLock(self.root / ".lock", blocking=False)
-        try:
-            lock.acquire()
-        except filelock.Timeout as error:
-            raise UserError(
-                f"another process is writing to {self.where}",
-                remedy="wait until it has ended, or choose another --results",
-            ) from error
-        try:
+        with locked(self.root) as mine:
+            if not mine:
+                raise being_written(self.where)
             with mirrored(self.remote, say or (lambda _: None)):
                 yield
-        finally:
-            lock.release()
 
     def settle(self) -> None:
         """Be sure that what was written so far is where the folder is kept.

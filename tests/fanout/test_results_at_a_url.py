@@ -14,7 +14,7 @@ from matrixrun.cli import app
 from matrixrun.evidence.errors import StoreError, UserError
 from matrixrun.fanout import RunOptions, run_matrix
 from matrixrun.fanout.jobs import Submission, check
-from matrixrun.record import Store, Tracking, place_of
+from matrixrun.record import Remote, Store, Tracking, place_of
 
 
 @pytest.fixture
@@ -80,6 +80,19 @@ def test_what_cannot_go_on_is_told_of_the_url_and_not_of_the_copy(folder: Path) 
         assert told.exit_code
         assert words in said
         assert "/cache/" not in said
+
+
+def test_a_second_driver_here_ends_before_it_touches_the_copy(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = place_of(f"file://{folder}/bucket/small")
+    options = RunOptions(results=place, quiet=True, track=False)
+    store = run_matrix(folder / "m.yaml", options, lambda store: store.root).store
+    assert store is not None
+    with store.writing():
+        monkeypatch.setattr(Remote, "pull", lambda _: pytest.fail("changed the driver's copy"))
+        with pytest.raises(UserError, match="another process is writing to file://"):
+            run_matrix(folder / "m.yaml", options, lambda store: store.root)
 
 
 def test_nothing_is_logged_before_the_results_are_where_they_are_kept(

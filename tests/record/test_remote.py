@@ -297,6 +297,38 @@ def test_what_another_machine_replaces_while_it_is_read_is_not_damaged(
     assert replaced
 
 
+def test_what_a_driver_here_works_on_is_read_as_it_stands_and_sent_by_the_driver(
+    on_machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_module, "PAUSE_SECONDS", 60)
+    store = begin()
+    run_cell(store, make_cell())
+    with store.writing():
+        on_machine("two")
+        with opened(URL, Path("nowhere")) as elsewhere:
+            elsewhere.write_result(make_result(make_cell(), reason="elsewhere"))
+        on_machine("one")
+        store.write_result(make_result(make_cell(), reason="the driver's"))
+        before = objects()
+        with opened(URL, Path("nowhere")) as found:
+            assert found.results()[0].reason == "the driver's"
+            (found.root / "report.html").write_text("a report")
+        assert objects() == before
+    assert objects()["report.html"] == b"a report"
+
+
+def test_what_is_written_after_a_driver_here_has_ended_is_sent(on_machine) -> None:
+    store = begin()
+    with store.writing():
+        run_cell(store, make_cell())
+        reading = opened(URL, Path("nowhere"))
+        found = reading.__enter__()
+    (found.root / "report.html").write_text("a report")
+    reading.__exit__(None, None, None)
+    assert objects()["report.html"] == b"a report"
+    assert is_sent(store.root)
+
+
 def test_a_folder_that_was_lost_there_is_sent_again_as_a_whole(on_machine) -> None:
     store = begin()
     evidence = run_cell(store, make_cell())
