@@ -37,6 +37,7 @@ from matrixrun.record import (
 )
 from matrixrun.record.cache import cache_folder
 from matrixrun.record.costs import read_costs
+from matrixrun.record.files import being_written, locked
 from matrixrun.record.remote import Remote
 from matrixrun.record.replay import judge_store, withdraw_if_changed
 
@@ -134,12 +135,13 @@ def open_store(
     """A new results folder for the matrix, or the one that is to be resumed.
 
     Raises:
-        UserError: the folder holds something else, or the sweep of another matrix.
+        UserError: the folder holds something else, or the sweep of another matrix, or another
+            process writes to it.
         StoreError: where it is kept cannot be read.
     """
     remote = place if isinstance(place, Remote) else None
     results = place.local if isinstance(place, Remote) else place
-    for trouble in () if remote is None else remote.pull():
+    for trouble in () if remote is None else _pulled(remote):
         say(f"{trouble}; it was left there, and its cell is run again")
     text = file.read_text(encoding="utf-8")
     info = new_sweep(matrix.name, text, matrix_file=file.name, store_text=matrix.store_text)
@@ -152,6 +154,13 @@ def open_store(
     store = Store.create(results or Path("results") / info.id, info, remote)
     store.write_matrix(text)
     return store
+
+
+def _pulled(remote: Remote) -> list[str]:
+    with locked(remote.local) as mine:
+        if not mine:
+            raise being_written(remote.shown)
+        return remote.pull()
 
 
 @contextmanager

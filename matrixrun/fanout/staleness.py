@@ -26,9 +26,9 @@ def require_same_matrix(store: Store, file: Path, text: str, plan: Plan, sha256:
     changed = list(differing(_data(store.matrix_text()), _data(text)))
     what = _listed(changed) if changed else "only comments or the way it is written"
     raise UserError(
-        f"{store.root} holds a sweep of another matrix file than {file} as it is now;"
+        f"{store.where} holds a sweep of another matrix file than {file} as it is now;"
         f" what differs: {what}. {_cells(store, plan)}",
-        remedy=f"choose another --results, or restore the file from {store.root}/matrix.yaml",
+        remedy=f"choose another --results, or restore the file from {store.where}/matrix.yaml",
     )
 
 
@@ -47,8 +47,8 @@ def require_same_cells(store: Store, plan: Plan) -> None:
     same = "a prompts file, an overlay or an engine's recipe in matrixrun itself has changed"
     why = same if old == now else f"matrixrun was {old} and is {now}"
     raise UserError(
-        f"{store.root}: {len(stale)} of {len(plan.cells)} cells were begun with other settings than"
-        f" they have now: {_listed(stale)}; the matrix file is the same, but {why}",
+        f"{store.where}: {len(stale)} of {len(plan.cells)} cells were begun with other settings"
+        f" than they have now: {_listed(stale)}; the matrix file is the same, but {why}",
         remedy="choose another --results, or put back what it was begun with",
     )
 

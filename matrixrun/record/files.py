@@ -9,13 +9,15 @@ import math
 import os
 import re
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import filelock
 import msgspec
 import numpy as np
 
-from matrixrun.evidence.errors import StoreError
+from matrixrun.evidence.errors import StoreError, UserError
 
 T = TypeVar("T")
 
@@ -43,6 +45,7 @@ DAMAGED = {
     "localisation.json": "restore the file from a copy, or remove it: `--localize` writes it anew",
 }
 
+LOCK = ".lock"
 LONGEST_NAME = 160  # file systems take 255 bytes; suffixes and temporary names need room
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]")
 
@@ -53,6 +56,33 @@ def file_name(name: str) -> str:
     if safe == name:
         return name
     return f"{safe}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[bool]:
+    """Hold a folder as its only writer, until the process ends in any way; False where another
+    holds it."""
+    lock = filelock.FileLock(folder / LOCK, blocking=False)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except filelock.Timeout:
+        yield False
+        return
+    except OSError as error:
+        raise _cannot("write", folder / LOCK, error) from error
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def being_written(where: str) -> UserError:
+    """What a user is told of a folder that another process holds."""
+    return UserError(
+        f"another process is writing to {where}",
+        remedy="wait until it has ended, or choose another --results",
+    )
 
 
 def sha256(data: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import re
 import secrets
@@ -82,6 +83,15 @@ class Objects:
     def write_all(self, files: Mapping[str, bytes]) -> None:
         """Write files; each replaces what was there in one step."""
         self._asked("write", self._write, {self._at(path): data for path, data in files.items()})
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove files; one that is not there is no trouble."""
+        for path in paths:
+            self._asked("write", self._remove, self._at(path))
+
+    def _remove(self, place: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm(place)
 
     def _write(self, files: dict[str, bytes]) -> None:
         protocols = {self._fs.protocol} if isinstance(self._fs.protocol, str) else self._fs.protocol

@@ -15,7 +15,7 @@ from matrixrun.record.sweep import find_sweep
 @contextmanager
 def opened(reference: str, results_root: Path) -> Iterator[Store]:
     """The store of a sweep. What lies at a URL is brought here, and what the command writes is
-    taken there.
+    taken there; while another process here writes to the copy, it does both.
 
     Raises:
         UserError: there is none.
@@ -25,7 +25,7 @@ def opened(reference: str, results_root: Path) -> Iterator[Store]:
     folder = find_sweep(reference, results_root) if remote is None else remote.fetch()
     yield Store.open(folder, remote)
     if remote is not None:
-        remote.push()
+        remote.send()
 
 
 def place_of(name: str) -> Path | Remote:

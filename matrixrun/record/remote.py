@@ -5,7 +5,8 @@ what was written here. `SHA256SUMS` beside the files lists each with its sha256,
 reads it. A push first announces what it is about to send in `SHA256SUMS.next`, then sends it in the
 order in which it was written here (what a cell's evidence refers to, the evidence, what was made of
 it), then lists it: broken off anywhere, it leaves only files that are whole, each listed or
-announced, and no evidence without what it refers to.
+announced, and no evidence without what it refers to. A decision that was withdrawn and a cell that
+was set aside are no longer listed then, and removed there too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import msgspec
 
 from matrixrun.evidence.errors import StoreError, UserError
 from matrixrun.record.cache import cache_folder
-from matrixrun.record.files import read_json, sha256, write_bytes, write_json
+from matrixrun.record.files import locked, read_json, sha256, write_bytes, write_json
 from matrixrun.record.objects import Objects
 
 COPIES = "sweeps"  # in the cache
@@ -31,6 +32,7 @@ INPUTS = frozenset(
     {"launches", "workloads", "damaged", "sweep.json", "matrix.yaml", "plan.json", "judging.json"}
 )
 SUMS, NEXT = "SHA256SUMS", "SHA256SUMS.next"
+DECISION_FILES = ("signoff.json", "signoff.md")
 ONCE = ".parquet"  # written once: another content under the same name is damage
 BATCH_FILES, BATCH_BYTES = 256, 64 * 2**20
 PAUSE_SECONDS = 5.0
@@ -63,6 +65,13 @@ class _Piece(msgspec.Struct, frozen=True):
         return Sent(sha256(self.data), self.seen)
 
 
+class _Lists(msgspec.Struct, frozen=True):
+    """What is listed there, and of each path the digests that are listed or announced."""
+
+    listed: Sums
+    allowed: dict[str, set[str]]
+
+
 class Remote:
     """A results folder at `url`, and the copy of it in `local`.
 
@@ -81,6 +90,7 @@ class Remote:
         )
         self.shown = self._there.shown
         self._sent: dict[str, Sent] = {}
+        self._left_out: set[str] = set()  # by the last pull
         self._busy = threading.Lock()
 
     def beside(self, name: str) -> Remote:
@@ -91,41 +101,53 @@ class Remote:
 
     def pull(self) -> list[str]:
         """Bring what is newer there. Returns what is wrong with files that were left out: they are
-        not what `SHA256SUMS` says.
+        not what `SHA256SUMS` says, or not there. The next push no longer lists them.
 
-        What was written here and never sent stays, and is sent by the next push; where a file was
-        changed there as well, it is taken from there.
+        What was written here and never sent stays, and is sent by the next push, as is what is no
+        longer there; where a file was changed there as well, it is taken from there.
 
         Raises:
             StoreError: the store cannot be read, or the disk here not be written.
             UserError: something else lies there.
         """
         self._sent = _read_ledger(self.local)
-        listed, announced = self._sums(SUMS), self._sums(NEXT)
-        if not listed and not announced and not self._there.is_empty():
+        gone = _gone(self.local, self._sent)
+        lists = self._lists()
+        allowed = lists.allowed
+        if not allowed and not self._there.is_empty():
             raise UserError(
                 f"{self.shown} is not empty and not the results folder of a sweep",
                 remedy=f"choose another --results, or restore the file {SUMS} there",
             )
-        allowed = {
-            path: {sums[path] for sums in (listed, announced) if path in sums}
-            for path in listed | announced
-        }
-        wanted = [p for p, digests in allowed.items() if self._lacks(p, digests, listed.get(p))]
-        troubles: list[str] = []
-        for first in range(0, len(wanted), BATCH_FILES):
-            troubles += self._fetch(wanted[first : first + BATCH_FILES], allowed)
+        if lists.listed:  # else the folder there was lost
+            self._withdraw(allowed)
+        there = {p for p, one in self._sent.items() if one.sha256 in allowed.get(p, ())}
+        self._sent = {p: one for p, one in self._sent.items() if p in there or p in gone}
+        withdrawn = gone & there & set(DECISION_FILES)
+        wanted = [
+            path
+            for path, digests in allowed.items()
+            if path not in withdrawn and self._lacks(path, digests, lists.listed.get(path))
+        ]
+        troubles = self._bring(wanted, lists)
+        if troubles:  # unless another machine has written them since the lists were read
+            lists = self._lists()
+            troubles = self._bring([path for path in troubles if path in lists.allowed], lists)
+        self._left_out = set(troubles)
+        self._sent = {path: one for path, one in self._sent.items() if path not in troubles}
         self._remember()
-        return troubles
+        return list(troubles.values())
 
     def fetch(self) -> Path:
-        """Bring a sweep for reading; returns its copy.
+        """Bring a sweep for reading; returns its copy. While another process here writes to the
+        copy, that is the newest there is, and is taken as it stands.
 
         Raises:
             UserError: there is none.
             StoreError: it cannot be read, or is damaged.
         """
-        troubles = self.pull()
+        with locked(self.local) as mine:
+            troubles = self.pull() if mine else []
         if troubles:
             raise StoreError(
                 troubles[0],
@@ -138,6 +160,14 @@ class Remote:
                 remedy="name what --results was given",
             )
         return self.local
+
+    def _lists(self) -> _Lists:
+        listed, announced = self._sums(SUMS), self._sums(NEXT)
+        allowed = {
+            path: {sums[path] for sums in (listed, announced) if path in sums}
+            for path in listed | announced
+        }
+        return _Lists(listed, allowed)
 
     def _sums(self, name: str) -> Sums:
         text = self._there.read(name) or b""
@@ -152,6 +182,12 @@ class Remote:
                 )
             sums[found[2]] = found[1]
         return sums
+
+    def _withdraw(self, allowed: dict[str, set[str]]) -> None:
+        """Remove here the decision that was withdrawn there, unless it is another by now."""
+        for path in (self._sent.keys() - allowed.keys()) & set(DECISION_FILES):
+            if (self.local / path).exists() and not self._is_new(path):
+                (self.local / path).unlink()
 
     def _lacks(self, path: str, allowed: set[str], listed: str | None) -> bool:
         """Whether the file has to be brought."""
@@ -175,15 +211,27 @@ class Remote:
             return known.sha256
         return sha256(file.read_bytes())
 
-    def _fetch(self, paths: Sequence[str], allowed: dict[str, set[str]]) -> Iterator[str]:
-        """Bring files; yields what is wrong with those that are left out."""
-        # One that is not there was announced by a push that was broken off.
-        for path, data in self._there.read_all(paths).items():
-            if sha256(data) not in allowed[path]:
-                yield f"{self.shown}/{path} is damaged: its sha256 is not what {SUMS} says"
-                continue
-            write_bytes(self.local / path, data)
-            self._sent[path] = Sent(sha256(data), _seen(self.local / path))
+    def _bring(self, paths: Sequence[str], lists: _Lists) -> dict[str, str]:
+        """Bring files; returns what is wrong with those that are left out, by path."""
+        wrong: dict[str, str] = {}
+        for first in range(0, len(paths), BATCH_FILES):
+            wrong |= self._bring_batch(paths[first : first + BATCH_FILES], lists)
+        return wrong
+
+    def _bring_batch(self, paths: Sequence[str], lists: _Lists) -> dict[str, str]:
+        found, wrong = self._there.read_all(paths), {}
+        for path in paths:
+            data = found.get(path)
+            if data is None:
+                if path in lists.listed:  # else a push that announced it was broken off
+                    wrong[path] = f"{self.shown}/{path} is missing, which {SUMS} lists"
+            elif sha256(data) not in lists.allowed[path]:
+                told = f"{self.shown}/{path} is damaged: its sha256 is not what {SUMS} says"
+                wrong[path] = told
+            else:
+                write_bytes(self.local / path, data)
+                self._sent[path] = Sent(sha256(data), _seen(self.local / path))
+        return wrong
 
     # -- to there ------------------------------------------------------------------------------
 
@@ -195,20 +243,35 @@ class Remote:
         """
         with self._busy:
             changed = self._changed()
-            if not changed:
+            gone = _gone(self.local, self._sent)
+            if not changed and not gone:
                 return 0
             listed = self._sums(SUMS)
             sums = listed | {path: one.sha256 for path, one in self._sent.items()}
+            unlisted = gone | self._left_out
+            sums = {path: digest for path, digest in sums.items() if path not in unlisted}
             for batch in self._batches(changed):
                 sent = {path: piece.sent for path, piece in batch.items()}
                 sums |= {path: one.sha256 for path, one in sent.items()}
-                unlisted = {p: digest for p, digest in sums.items() if listed.get(p) != digest}
-                self._write_sums(NEXT, unlisted)
+                announced = {p: digest for p, digest in sums.items() if listed.get(p) != digest}
+                self._write_sums(NEXT, announced)
                 self._there.write_all({path: piece.data for path, piece in batch.items()})
                 self._sent |= sent
             self._write_sums(SUMS, sums)
+            self._left_out = set()
+            if gone:
+                self._write_sums(NEXT, {})  # it may announce them still
+                self._there.remove(gone)
+                self._sent = {path: one for path, one in self._sent.items() if path not in gone}
             self._remember()
             return len(changed)
+
+    def send(self) -> None:
+        """Push, unless another process here writes to the copy: that one sends all of it."""
+        with locked(self.local) as mine:
+            if mine:
+                self._sent = _read_ledger(self.local)  # another may have pushed since
+                self.push()
 
     def _changed(self) -> list[str]:
         """The files that differ from what was sent, in the order in which they may be sent.
@@ -256,9 +319,19 @@ def _rank(path: str) -> int:
 
 
 def is_sent(copy: Path) -> bool:
-    """Whether all that lies in the copy of a sweep was sent."""
+    """Whether all that was done in the copy of a sweep was done where it is kept."""
     sent = _read_ledger(copy)
-    return all(path in sent and sent[path].seen == _seen(copy / path) for path in _files(copy))
+    return not _gone(copy, sent) and all(
+        path in sent and sent[path].seen == _seen(copy / path) for path in _files(copy)
+    )
+
+
+def _gone(copy: Path, sent: dict[str, Sent]) -> set[str]:
+    """What was sent, then withdrawn or set aside here; nothing where the copy itself is gone."""
+    if not (copy / "sweep.json").exists():
+        return set()
+    may_go = (p for p in sent if p in DECISION_FILES or p.startswith("cells/"))
+    return {path for path in may_go if not (copy / path).exists()}
 
 
 def _ledger(copy: Path) -> Path:

@@ -160,9 +160,9 @@ def require_judged(store: Store, settings: JudgeSettings, results: Iterable[Cell
         if gives is not None and gives != (result.verdict, result.expected):
             stored = f"{result.verdict}{' (expected)' if result.expected else ''}"
             raise StoreError(
-                f"{store.root}: the stored verdict of {result.cell.id} is {stored}, its evidence"
+                f"{store.where}: the stored verdict of {result.cell.id} is {stored}, its evidence"
                 f" gives {gives[0]}{' (expected)' if gives[1] else ''}",
-                remedy=f"`matrixrun judge {store.root}` judges what is there; then look again",
+                remedy=f"`matrixrun judge {store.where}` judges what is there; then look again",
             )
 
 

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import filelock
 import msgspec
 
 from matrixrun.evidence.cells import Cell
@@ -30,8 +29,11 @@ from matrixrun.evidence.requests import Observation, PassRecord, Score
 from matrixrun.evidence.verdicts import CellEvidence, CellResult
 from matrixrun.record.files import (
     ELSEWHERE,
+    LOCK,
     RUN_AGAIN,
+    being_written,
     file_name,
+    locked,
     read_bytes,
     read_json,
     sha256,
@@ -44,7 +46,7 @@ from matrixrun.record.observations import (
     encode_observations,
     encode_scores,
 )
-from matrixrun.record.remote import Remote, mirrored
+from matrixrun.record.remote import DECISION_FILES, Remote, mirrored
 from matrixrun.record.summary import summary, summary_markdown
 from matrixrun.record.sweep import (
     SWEEP_FILE,
@@ -57,8 +59,6 @@ from matrixrun.workloads import Workload
 from matrixrun.workloads.prompts import workload_of
 
 T = TypeVar("T")
-
-DECISION_FILES = ("signoff.json", "signoff.md")
 
 
 class Store:
@@ -96,7 +96,7 @@ class Store:
                 f"cannot make the results folder {root}: {error.strerror}",
                 remedy="choose another --results",
             ) from error
-        if any(root.iterdir()):
+        if any(path.name != LOCK for path in root.iterdir()):
             raise UserError(
                 f"{root} is not empty and not the results folder of a sweep",
                 remedy="choose an empty or new folder with --results",
@@ -130,19 +130,11 @@ class Store:
             UserError: another process is writing.
             StoreError: where it is kept cannot be written.
         """
-        lock = filelock.FileLock(self.root / ".lock", blocking=False)
-        try:
-            lock.acquire()
-        except filelock.Timeout as error:
-            raise UserError(
-                f"another process is writing to {self.root}",
-                remedy="wait until it has ended, or choose another --results",
-            ) from error
-        try:
+        with locked(self.root) as mine:
+            if not mine:
+                raise being_written(self.where)
             with mirrored(self.remote, say or (lambda _: None)):
                 yield
-        finally:
-            lock.release()
 
     def settle(self) -> None:
         """Be sure that what was written so far is where the folder is kept.
@@ -235,8 +227,8 @@ class Store:
             return self.plan(type_)
         if self.evidences():
             raise StoreError(
-                f"{path} is gone: which cells there should be is not known",
-                remedy=f"`matrixrun run FILE --results {self.root}` writes it again",
+                f"{self.where}/plan.json is gone: which cells there should be is not known",
+                remedy=f"`matrixrun run FILE --results {self.where}` writes it again",
             )
         return type_()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from matrixrun.evidence.errors import UserError
-from matrixrun.record import Store, find_sweep, folder_of, is_url
+from matrixrun.record import Remote, Store, find_sweep, is_url
 from matrixrun.record.files import write_bytes, write_json
 from matrixrun.signoff.baseline import complete_levels, read_baseline
 from matrixrun.signoff.decision import Decision, decide
@@ -66,8 +66,9 @@ def read_reference(reference: str, results_root: Path) -> SweepLevels:
             f"there is no baseline file {path}",
             remedy="write one with `matrixrun baseline accept SWEEP --out FILE`",
         )
-    folder = folder_of(reference) if is_url(reference) else find_sweep(reference, results_root)
-    return complete_levels(Store.open(folder))
+    remote = Remote(reference) if is_url(reference) else None
+    folder = find_sweep(reference, results_root) if remote is None else remote.fetch()
+    return complete_levels(Store.open(folder, remote))
 
 
 def _upgrade(text: str) -> tuple[str, str]:

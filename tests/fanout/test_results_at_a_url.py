@@ -14,7 +14,7 @@ from matrixrun.cli import app
 from matrixrun.evidence.errors import StoreError, UserError
 from matrixrun.fanout import RunOptions, run_matrix
 from matrixrun.fanout.jobs import Submission, check
-from matrixrun.record import Store, Tracking, place_of
+from matrixrun.record import Remote, Store, Tracking, place_of
 
 
 @pytest.fixture
@@ -58,6 +58,41 @@ def test_every_command_takes_the_url_that_run_was_given(folder: Path) -> None:
     client = mlflow.MlflowClient(f"sqlite:///{folder}/mlflow.db")
     experiment = client.get_experiment_by_name("small")
     assert len(client.search_runs([experiment.experiment_id])) == 3  # two cells and the sweep
+
+
+def test_what_cannot_go_on_is_told_of_the_url_and_not_of_the_copy(folder: Path) -> None:
+    url = f"file://{folder}/bucket/small"
+    run = ("run", f"{folder}/m.yaml", "--results", url, "--no-tracking")
+    matrixrun(*run)
+    (result, *_) = sorted(folder.glob("cache/sweeps/*/small/cells/*/result.json"))
+    result.write_text(result.read_text().replace('"REFUSED"', '"PASS"'))
+    signoff = CliRunner().invoke(app, ["signoff", url, "--against", url])
+    write_prompts(folder, "abd")
+    other_prompts = CliRunner().invoke(app, list(run))
+    (folder / "m.yaml").write_text(MATRIX.replace("[1, 4]", "[4, 8]"))
+    other_matrix = CliRunner().invoke(app, list(run))
+    for told, words in (
+        (signoff, f"`matrixrun judge {url}`"),
+        (other_prompts, f"{url}: 2 of 2 cells"),
+        (other_matrix, f"restore the file from {url}/matrix.yaml"),
+    ):
+        said = str(told.exception)
+        assert told.exit_code
+        assert words in said
+        assert "/cache/" not in said
+
+
+def test_a_second_driver_here_ends_before_it_touches_the_copy(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = place_of(f"file://{folder}/bucket/small")
+    options = RunOptions(results=place, quiet=True, track=False)
+    store = run_matrix(folder / "m.yaml", options, lambda store: store.root).store
+    assert store is not None
+    with store.writing():
+        monkeypatch.setattr(Remote, "pull", lambda _: pytest.fail("changed the driver's copy"))
+        with pytest.raises(UserError, match="another process is writing to file://"):
+            run_matrix(folder / "m.yaml", options, lambda store: store.root)
 
 
 def test_nothing_is_logged_before_the_results_are_where_they_are_kept(

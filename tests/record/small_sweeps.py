@@ -79,8 +79,8 @@ def make_store(folder: Path, *, store_text: bool = True, matrix: str = MATRIX) -
     return store
 
 
-def run_cell(store: Store, cell: Cell) -> CellEvidence:
-    """Record a launch of each arm and the evidence of a cell."""
+def run_cell(store: Store, cell: Cell, **fields: Any) -> CellEvidence:
+    """Record a launch of each arm and the evidence of a cell; `fields` are of its observations."""
     records, outcomes = {}, {}
     for role, key in (("on", "on"), ("A", "off")):
         launch = f"{role}.{cell.id}"
@@ -93,7 +93,7 @@ def run_cell(store: Store, cell: Cell) -> CellEvidence:
         )
         store.write_log(launch, b"INFO: starting\nINFO: ready\n")
         store.write_outcome(outcomes[role])
-        records[key] = store.write_observations(launch, "equality.b8", [make_observation()])
+        records[key] = store.write_observations(launch, "equality.b8", [make_observation(**fields)])
     evidence = CellEvidence(
         cell=cell,
         outcomes=outcomes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import threading
@@ -249,6 +250,176 @@ def test_a_damaged_object_is_told_and_its_cell_is_run_again(on_machine) -> None:
     assert found.finished(evidence.cell.fingerprint) is None
 
 
+@pytest.mark.parametrize("damage", ["cut", "lost"])
+def test_a_damaged_object_is_listed_no_more_once_its_cell_was_run_again(
+    on_machine, damage: str
+) -> None:
+    store = begin()
+    path = run_cell(store, make_cell()).records["on"].path
+    store.settle()
+    fs, place = fsspec.filesystem("flaky"), f"/bucket/sweeps/small/{path}"
+    fs.rm(place) if damage == "lost" else fs.pipe_file(place, b"cut")
+    on_machine("two")
+    remote = Remote(URL)
+    assert len(remote.pull()) == 1
+    again = Store.open(remote.local, remote)
+    again.set_damaged_aside()
+    with again.writing():
+        evidence = run_cell(again, make_cell(), text="other")
+    assert evidence.records["on"].path != path
+    on_machine("three")
+    with opened(URL, Path("nowhere")) as found:
+        assert found.finished(evidence.cell.fingerprint) == evidence
+    assert path.encode() not in objects()[SUMS]
+
+
+def test_what_another_machine_replaces_while_it_is_read_is_not_damaged(
+    on_machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = decided()
+    run_cell(writer, make_cell())
+    writer.write_result(make_result(make_cell()))
+    writer.settle()
+    on_machine("two")
+    read_all, replaced = objects_module.Objects.read_all, []
+
+    def meanwhile(self, paths):
+        if any(path.startswith("cells/") for path in paths) and not replaced:
+            replaced.append(True)  # the lists were read, the files were not
+            writer.write_result(make_result(make_cell(), reason="judged again"))
+            writer.withdraw_decision()
+            writer.settle()
+        return read_all(self, paths)
+
+    monkeypatch.setattr(objects_module.Objects, "read_all", meanwhile)
+    with opened(URL, Path("nowhere")) as found:
+        assert found.results()[0].reason == "judged again"
+    assert replaced
+
+
+def test_what_a_driver_here_works_on_is_read_as_it_stands_and_sent_by_the_driver(
+    on_machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_module, "PAUSE_SECONDS", 60)
+    store = begin()
+    run_cell(store, make_cell())
+    with store.writing():
+        on_machine("two")
+        with opened(URL, Path("nowhere")) as elsewhere:
+            elsewhere.write_result(make_result(make_cell(), reason="elsewhere"))
+        on_machine("one")
+        store.write_result(make_result(make_cell(), reason="the driver's"))
+        before = objects()
+        with opened(URL, Path("nowhere")) as found:
+            assert found.results()[0].reason == "the driver's"
+            (found.root / "report.html").write_text("a report")
+        assert objects() == before
+    assert objects()["report.html"] == b"a report"
+
+
+def test_what_is_written_after_a_driver_here_has_ended_is_sent(on_machine) -> None:
+    store = begin()
+    with store.writing():
+        run_cell(store, make_cell())
+        reading = opened(URL, Path("nowhere"))
+        found = reading.__enter__()
+    (found.root / "report.html").write_text("a report")
+    reading.__exit__(None, None, None)
+    assert objects()["report.html"] == b"a report"
+    assert is_sent(store.root)
+
+
+def test_a_folder_that_was_lost_there_is_sent_again_as_a_whole(on_machine) -> None:
+    store = begin()
+    evidence = run_cell(store, make_cell())
+    store.settle()
+    before = objects()
+    fsspec.filesystem("flaky").rm("/bucket", recursive=True)
+    with opened(URL, Path("nowhere")):
+        pass
+    after = objects()
+    assert {**before, NEXT: b""} == {**after, NEXT: b""}
+    on_machine("two")
+    with opened(URL, Path("nowhere")) as found:
+        assert found.finished(evidence.cell.fingerprint) == evidence
+
+
+def test_a_listed_file_that_is_missing_is_told(on_machine) -> None:
+    store = begin()
+    path = run_cell(store, make_cell()).records["on"].path
+    store.settle()
+    fsspec.filesystem("flaky").rm(f"/bucket/sweeps/small/{path}")
+    on_machine("two")
+    (told,) = Remote(URL).pull()
+    assert f"{path} is missing" in told
+    with pytest.raises(StoreError, match="is missing"), opened(URL, Path("nowhere")):
+        pass
+
+
+def decided() -> Store:
+    """A sweep with a cell and a decision, all of it sent."""
+    store = begin()
+    run_cell(store, make_cell())
+    (store.root / "signoff.json").write_text("signed")
+    store.settle()
+    return store
+
+
+def test_a_decision_that_was_withdrawn_comes_back_nowhere(on_machine) -> None:
+    store = decided()
+    on_machine("two")
+    with opened(URL, Path("nowhere")) as copy:
+        assert (copy.root / "signoff.json").exists()
+    on_machine("one")
+    store.withdraw_decision()
+    store.settle()
+    assert "signoff.json" not in objects()
+    assert b"signoff" not in objects()[SUMS] + objects()[NEXT]
+    for machine in ("one", "two", "three"):
+        on_machine(machine)
+        with opened(URL, Path("nowhere")) as found:
+            assert not (found.root / "signoff.json").exists()
+            assert len(found.evidences()) == 1
+    assert "signoff.json" not in objects()
+
+
+def test_a_decision_is_withdrawn_there_too_when_the_store_was_away_at_first(
+    on_machine, tmp_path: Path
+) -> None:
+    store = decided()
+    store.withdraw_decision()
+    FlakyFileSystem.left = 0
+    with pytest.raises(StoreError):
+        store.settle()
+    FlakyFileSystem.left = None
+    assert not is_sent(store.root)
+    with opened(URL, Path("nowhere")) as found:
+        assert not (found.root / "signoff.json").exists()
+    assert "signoff.json" not in objects()
+    assert is_sent(store.root)
+
+
+def test_a_copy_that_was_deleted_here_withdraws_nothing(on_machine) -> None:
+    store = decided()
+    before = objects()
+    shutil.rmtree(store.root)
+    with opened(URL, Path("nowhere")) as found:
+        assert (found.root / "signoff.json").exists()
+    assert objects() == before
+
+
+def test_a_cell_that_was_set_aside_is_set_aside_there(on_machine) -> None:
+    store = begin()
+    evidence = run_cell(store, make_cell())
+    store.settle()
+    (store.root / evidence.records["on"].path).write_bytes(b"cut")
+    assert store.set_damaged_aside()
+    store.settle()
+    assert not any(path.startswith("cells/") for path in objects())
+    assert any(path.startswith("damaged/") for path in objects())
+    assert evidence.records["on"].path in objects()
+
+
 def test_a_damaged_copy_here_is_mended_from_there(on_machine) -> None:
     store = begin()
     evidence = run_cell(store, make_cell())
@@ -328,6 +499,18 @@ def test_credentials_in_a_url_are_not_shown(on_machine) -> None:
     remote = Remote("flaky://user:hunter22@bucket/sweeps/small")
     assert "hunter22" not in remote.shown
     assert "hunter22" not in str(remote.local)
+
+
+def test_what_is_wrong_names_the_url_and_not_the_copy(on_machine) -> None:
+    store = begin()
+    run_cell(store, make_cell())
+    with pytest.raises(StoreError) as no_plan:
+        store.pending()
+    with store.writing(), pytest.raises(UserError) as busy, store.writing():
+        pass
+    for caught in (no_plan, busy):
+        assert URL in str(caught.value)
+        assert str(store.root) not in str(caught.value)
 
 
 def test_a_remote_with_nothing_new_asks_nothing_of_the_store(on_machine) -> None:
