@@ -9,6 +9,7 @@ import pytest
 
 from matrixrun.evidence import ledger
 from matrixrun.evidence.cells import Speculation
+from matrixrun.evidence.launches import LaunchEnd
 from matrixrun.evidence.requests import CANCELLED, Observation, PassRecord
 from matrixrun.evidence.verdicts import Severity, Verdict
 from matrixrun.judge import JudgeSettings, ProbeObserved, testimony
@@ -33,10 +34,15 @@ def record(name: str, preempted: float = 0.0) -> PassRecord:
     )
 
 
-def examined(probe: str, on, *, off=(), records=(), ledgers=None) -> testimony.Testimony:
-    """Return what the probe's own witness says, beside launches for planned drafts and a ledger."""
+def examined(
+    probe: str, on, *, off=(), records=(), ledgers=None, end: LaunchEnd = LaunchEnd.SERVED
+) -> testimony.Testimony:
+    """Return what the probe's own witness says, beside launches for planned drafts and a ledger,
+    which ended so."""
     evidence = simulate(Pair(prompts=2, tokens=4)).evidence
-    extra = msgspec.structs.replace(evidence.outcomes["on"], facts={"block_size": BLOCK})
+    extra = msgspec.structs.replace(
+        evidence.outcomes["on"], facts={"block_size": BLOCK}, end=end, message="in its own words"
+    )
     cell = msgspec.structs.replace(
         evidence.cell,
         axes={
@@ -183,6 +189,12 @@ def test_a_planned_rejection_that_never_came_is_missing(changes: dict, name: str
     assert name in missing(rolled_back(**changes))
 
 
+@pytest.mark.parametrize("end", [LaunchEnd.DIED, LaunchEnd.HUNG])
+def test_a_planned_launch_that_ended_early_is_inconclusive_though_it_answered(end: LaunchEnd):
+    found = examined("rollback", [WHOLE], records=[record("rollback.b8.cold")], end=end)
+    assert f"the launch with planned drafts {end}: in its own words" in missing(found)
+
+
 def test_where_the_cache_was_never_outgrown_no_preemption_is_missing():
     found = examined("rollback", [WHOLE], records=[record("rollback.b8.cold")])
     assert found.objections == ()
@@ -280,6 +292,14 @@ def test_requests_that_nobody_dropped_are_missing():
 
 def test_a_traced_launch_without_a_ledger_is_inconclusive():
     assert "it wrote no ledger" in missing(examined("ledger", ANSWERS, records=PASSES))
+
+
+@pytest.mark.parametrize("end", [LaunchEnd.DIED, LaunchEnd.HUNG])
+def test_a_traced_launch_that_ended_early_is_inconclusive_though_its_ledger_is_whole(
+    end: LaunchEnd,
+):
+    found = examined("ledger", ANSWERS, records=PASSES, ledgers={"traced": traced()}, end=end)
+    assert missing(found) == f"ledger: the traced launch {end}: in its own words"
 
 
 def test_a_ledger_that_broke_off_by_a_mistake_of_its_own_is_inconclusive():

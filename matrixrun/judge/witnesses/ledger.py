@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matrixrun.evidence.launches import LaunchEnd
+from matrixrun.evidence.launches import LaunchEnd, LaunchOutcome
 from matrixrun.evidence.requests import CANCELLED, Observation
 from matrixrun.evidence.verdicts import CellEvidence, Finding, Severity, Verdict
 from matrixrun.judge.ledger import ABORTED, Account, Turn, audit
@@ -44,14 +44,15 @@ class Overrun:
 
 def examine_ledger(examination: ProbeExamination) -> Testimony:
     """Return a fault for each rule that was broken, with the step; INCONCLUSIVE where there is no
-    ledger, and where what was asked for never happened."""
+    ledger, where its launch ended early, and where what was asked for never happened."""
     observed, evidence = examination.observed, examination.evidence
     events = examination.ledgers.get(TRACED)
     if events is None:
         return _absent(evidence)
     account = audit(events)
     overruns = tuple(matched(account, observed.answers("on")))
-    told = broken_rules(account, "traced") + _past_stop_strings(overruns)
+    told = ended_early(KIND, "the traced launch", evidence.outcomes.get(TRACED))
+    told += broken_rules(account, "traced") + _past_stop_strings(overruns)
     dropped = sum(one.finish_reason == CANCELLED for one in observed.answers("on"))
     counts = {**account.counts, "dropped": dropped, "ends.stop_string": len(overruns)}
     return told + coverage(KIND, counts, _asked(examination))
@@ -167,13 +168,23 @@ def _past_stop_strings(overruns: Sequence[Overrun]) -> Testimony:
     return Testimony(tuple(found), metrics=metrics)
 
 
+def ended_early(kind: str, launch: str, outcome: LaunchOutcome | None) -> Testimony:
+    """Return INCONCLUSIVE, in the launch's own words, where it did not serve to its end: what it
+    was not sent any more is seen nowhere else."""
+    if outcome is None or outcome.end is LaunchEnd.SERVED:
+        return Testimony()
+    words = outcome.message.strip().splitlines() or ["no message"]
+    reason = f"{kind}: {launch} {outcome.end}: {words[0]}"
+    return Testimony(objections=(Objection(Verdict.INCONCLUSIVE, reason),))
+
+
 def _absent(evidence: CellEvidence) -> Testimony:
     """Say why there is no ledger: the launch did not serve, or the engine has none of the kind."""
     outcome = evidence.outcomes.get(TRACED)
     if outcome is None:
         text = "the engine has no place for a scheduler that keeps a ledger"
         return Testimony((Finding(kind=KIND, severity=Severity.NOTICE, text=text),))
-    words = outcome.message.strip().splitlines() or ["it wrote no ledger"]
-    end = "" if outcome.end is LaunchEnd.SERVED else f" {outcome.end}"
-    reason = f"ledger: the traced launch{end}: {words[0]}"
+    if outcome.end is not LaunchEnd.SERVED:
+        return ended_early(KIND, "the traced launch", outcome)
+    reason = "ledger: the traced launch: it wrote no ledger"
     return Testimony(objections=(Objection(Verdict.INCONCLUSIVE, reason),))
