@@ -3,6 +3,8 @@ transition of each probe."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
@@ -316,13 +318,39 @@ def test_a_ledger_cut_at_its_size_is_a_notice():
     assert finding.severity is Severity.NOTICE
 
 
+def past_a_stop_string(steps: int) -> testimony.Testimony:
+    """Return what is said of an answer that ended at a string in the second of four tokens of a
+    step, while its request went on for further steps, to its limit."""
+    tokens = tuple(range(4 * (1 + steps)))
+    events: list[ledger.Event] = [
+        ledger.Arrived(request=0, prompt=0, limit=len(tokens), stop_strings=True)
+    ]
+    events += [
+        ledger.Verified(
+            step=step + 1, request=0, proposed=3, accepted=3, committed=4 * step + 4,
+            computed=4 * step + 3, kept=tokens[4 * step : 4 * step + 4],
+            ended="FINISHED_LENGTH_CAPPED" if step == steps else None,
+        )
+        for step in range(1 + steps)
+    ]  # fmt: skip
+    events.append(
+        ledger.Ended(step=1 + steps, request=0, how="FINISHED_LENGTH_CAPPED",
+                     committed=len(tokens), seconds=2.0)
+    )  # fmt: skip
+    short = replace(answer("ledger.0.string", "string", reason="stop"), token_ids=np.arange(2))
+    return examined("ledger", [short], ledgers={"traced": tuple(events)})
+
+
 def test_a_request_that_is_never_called_off_past_its_stop_string_is_a_fault():
     """Its client was answered; the scheduler went on to the limit."""
-    on = traced(ends=("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED"))
-    short = answer("ledger.2.string", "string", reason="stop")
-    short = type(short)(**{**vars(short), "token_ids": short.token_ids[:5]})
-    found = examined("ledger", [*ANSWERS[:2], short], records=PASSES[:2], ledgers={"traced": on})
-    assert any(
-        one.severity is Severity.FAULT and "went on by 3 tokens" in one.text
-        for one in found.findings
-    )
+    (fault,) = past_a_stop_string(steps=3).findings
+    assert fault.severity is Severity.FAULT
+    assert "went on by 14 tokens in 3 steps" in fault.text
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_a_limit_that_comes_before_the_front_ends_word_is_a_figure_and_no_fault(steps: int):
+    found = past_a_stop_string(steps)
+    assert found.findings == ()
+    assert found.metrics["ledger/past_stop_string.tokens.max"] == 2 + 4 * steps
+    assert found.metrics["ledger/past_stop_string.steps.max"] == steps

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 KIND = "ledger"
 TRACED = "traced"
+# Until the front end's word arrives, a scheduler that plans ahead has a step in flight and another
+# planned: whatever else ends the request in these is no end that was missed.
+ABORT_STEPS = 2
 # What the probe's requests end by, and what must then have happened.
 ASKED = {
     "stop": "ends.stop_token",
@@ -140,13 +143,13 @@ def _overrun(turn: Turn, answered: int, account: Account) -> Overrun:
 def _past_stop_strings(overruns: Sequence[Overrun]) -> Testimony:
     """Return how much is kept past stop strings. The server's front end sees them and calls the
     request off; until then the scheduler goes on. A request that was not called off, and went on to
-    another end, is a fault."""
+    another end for more steps than that takes, is a fault."""
     if not overruns:
         return Testimony()
     missed = [
         one
         for one in overruns
-        if one.tokens > 0 and one.turn.ended and one.turn.ended.how != ABORTED
+        if one.steps > ABORT_STEPS and one.turn.ended and one.turn.ended.how != ABORTED
     ]
     found = []
     if missed:
@@ -155,7 +158,7 @@ def _past_stop_strings(overruns: Sequence[Overrun]) -> Testimony:
         text = (
             f"past the end of a turn, step {ended.step} of the traced launch: request "
             f"{ended.request} was answered up to its stop string and went on by "
-            f"{missed[0].tokens} tokens to another end ({ended.how})"
+            f"{missed[0].tokens} tokens in {missed[0].steps} steps to another end ({ended.how})"
         )
         found.append(Finding(kind=KIND, severity=Severity.FAULT, text=text))
     metrics = {
