@@ -88,15 +88,15 @@ def coverage(kind: str, counts: dict[str, int], asked: Iterable[str]) -> Testimo
 def broken_rules(account: Account, launch: str) -> Testimony:
     """Return a fault for each rule that the launch's scheduler broke, with its first step."""
     found = []
-    for rule in dict.fromkeys(one.rule for one in account.violations):
-        some = [one for one in account.violations if one.rule is rule]
-        more = f" (and {len(some) - 1} times more)" if len(some) > 1 else ""
+    for rule, times in account.broken.items():
+        first = next(one for one in account.violations if one.rule is rule)
+        more = f" (and {times - 1} times more)" if times > 1 else ""
         found.append(
             Finding(
                 kind=KIND,
                 severity=Severity.FAULT,
-                text=f"{rule}, step {some[0].step} of the {launch} launch: {some[0].text}{more}",
-                numbers={"rule": rule.value, "step": some[0].step, "times": len(some)},
+                text=f"{rule}, step {first.step} of the {launch} launch: {first.text}{more}",
+                numbers={"rule": rule.value, "step": first.step, "times": times},
             )
         )
     objections: tuple[Objection, ...] = ()
@@ -106,7 +106,7 @@ def broken_rules(account: Account, launch: str) -> Testimony:
     elif account.cut is not None:
         text = f"the ledger of the {launch} launch was cut at its size: what came after is unseen"
         found.append(Finding(kind=KIND, severity=Severity.NOTICE, text=text))
-    metrics = {f"ledger/{launch}.violations": float(len(account.violations))}
+    metrics = {f"ledger/{launch}.violations": float(sum(account.broken.values()))}
     return Testimony(tuple(found), metrics=metrics, objections=objections)
 
 
