@@ -37,14 +37,18 @@ def record(name: str, preempted: float = 0.0) -> PassRecord:
 
 
 def examined(
-    probe: str, on, *, off=(), records=(), ledgers=None, end: LaunchEnd = LaunchEnd.SERVED
+    probe: str, on, *, off=(), records=(), ledgers=None, end: LaunchEnd | None = LaunchEnd.SERVED
 ) -> testimony.Testimony:
     """Return what the probe's own witness says, beside launches for planned drafts and a ledger,
-    which ended so."""
+    which ended so (None: there are none)."""
     evidence = simulate(Pair(prompts=2, tokens=4)).evidence
-    extra = msgspec.structs.replace(
-        evidence.outcomes["on"], facts={"block_size": BLOCK}, end=end, message="in its own words"
-    )
+    plain = evidence.outcomes["on"]
+    facts = {"block_size": BLOCK}
+    extra = {
+        role: msgspec.structs.replace(plain, facts=facts, end=end, message="in its own words")
+        for role in ("forced", "traced")
+        if end is not None
+    }
     cell = msgspec.structs.replace(
         evidence.cell,
         axes={
@@ -52,9 +56,7 @@ def examined(
             "prefix_caching": True,
         },
     )
-    evidence = msgspec.structs.replace(
-        evidence, cell=cell, outcomes={**evidence.outcomes, "forced": extra, "traced": extra}
-    )
+    evidence = msgspec.structs.replace(evidence, cell=cell, outcomes={**evidence.outcomes, **extra})
     observed = ProbeObserved(
         kind=probe,
         compared=True,
@@ -290,6 +292,15 @@ def test_what_a_ledger_does_not_hold_is_missing(changes: dict, name: str):
 def test_requests_that_nobody_dropped_are_missing():
     found = examined("ledger", ANSWERS[:3], records=PASSES, ledgers={"traced": traced()})
     assert "dropped" in missing(found)
+
+
+def test_without_a_traced_launch_every_cause_is_told():
+    found = examined("ledger", [], end=None)
+    assert found.objections == ()
+    (notice,) = found.findings
+    assert notice.severity is Severity.NOTICE
+    for cause in ("has no place for one", "scheduler of your own", "replicas", "it is attached"):
+        assert cause in notice.text
 
 
 def test_a_traced_launch_without_a_ledger_is_inconclusive():

@@ -182,10 +182,13 @@ def ended_early(kind: str, launch: str, outcome: LaunchOutcome | None) -> Testim
 
 
 def _absent(evidence: CellEvidence) -> Testimony:
-    """Say why there is no ledger: the launch did not serve, or the engine has none of the kind."""
+    """Say why there is no ledger: the launch did not serve, or was none of the plan's."""
     outcome = evidence.outcomes.get(TRACED)
     if outcome is None:
-        text = "the engine has no place for a scheduler that keeps a ledger"
+        text = (
+            "there is no launch with a ledger: the engine has no place for one, a scheduler of "
+            "your own is set, it has replicas, or it is attached"
+        )
         return Testimony((Finding(kind=KIND, severity=Severity.NOTICE, text=text),))
     if outcome.end is not LaunchEnd.SERVED:
         return ended_early(KIND, "the traced launch", outcome)

@@ -79,12 +79,13 @@ def account(answer: Observation) -> Account | None:
 
 
 def _absent(evidence: CellEvidence) -> Testimony:
-    """Say why there is nothing: the launch did not serve, or the engine has none of the kind."""
+    """Say why there is nothing: the launch did not serve, or was none of the plan's."""
     outcome = evidence.outcomes.get(FORCED)
     if outcome is not None and outcome.end is not LaunchEnd.SERVED:
         return ended_early(KIND, "the launch with planned drafts", outcome)
     text = (
-        "the engine has no place for planned drafts: rejections are those that come by themselves"
+        "there is no launch with planned drafts: the engine has no place for them, how many to "
+        "draft is not said, or it is attached; rejections are those that come by themselves"
     )
     return Testimony((Finding(kind=KIND, severity=Severity.NOTICE, text=text),))
 
