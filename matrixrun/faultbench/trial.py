@@ -10,7 +10,6 @@ import numpy as np
 
 import matrixrun
 from matrixrun import probes
-from matrixrun.evidence.errors import EngineDied
 from matrixrun.evidence.launches import Arm, Role
 from matrixrun.evidence.ledger import Event, read_events
 from matrixrun.evidence.requests import Observation, Pass, PassRecord, Request, Score
@@ -19,7 +18,7 @@ from matrixrun.fanout.actor import PassAnswer
 from matrixrun.fanout.sweep import CONFIRMATION_ROUNDS
 from matrixrun.faultbench.catalogue import Load, Specimen
 from matrixrun.faultbench.control import Struck
-from matrixrun.faultbench.pair import PLACES, Pair
+from matrixrun.faultbench.pair import PLACES, LaunchDied, Pair
 from matrixrun.faultbench.probed import OffSide, first, observe
 from matrixrun.judge import CellObservations, JudgeSettings, ProbeObserved, judge_sweep
 from matrixrun.matrix import fingerprint
@@ -361,12 +360,15 @@ def _salted(pass_: Pass, salt: str) -> Pass:
     return msgspec.structs.replace(pass_, salt=salt)
 
 
-def died(specimen: Specimen, seed: int, error: EngineDied) -> TrialResult:
-    """Return the result of a trial in which the on launch's engine ended by itself, which is an
-    ERROR of the cell in a sweep."""
+def died(specimen: Specimen, seed: int, error: LaunchDied) -> TrialResult:
+    """Return the result of a trial in which an on launch's engine ended by itself, which is an
+    ERROR of the cell in a sweep. A fault did that only in the launch that it is in; what is
+    harmless is accused of any."""
+    there = error.role is Bench.place(specimen)
     return TrialResult(
-        specimen=specimen.name, seed=seed, verdict=Verdict.ERROR.value, caught=True,
-        finding="died", reason=error.message, requests=0, tokens=0, sent=0, struck=1, steps=0,
+        specimen=specimen.name, seed=seed, verdict=Verdict.ERROR.value,
+        caught=there or specimen.harmless, finding="died", reason=error.message,
+        requests=0, tokens=0, sent=0, struck=int(there), steps=0,
         regret_max=0.0, regret_mean=0.0, logprob_shift=0.0, ceiling=0.0, acceptance=0.0,
     )  # fmt: skip
 
