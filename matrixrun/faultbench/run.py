@@ -45,7 +45,8 @@ def run_bench(options: BenchOptions, *, cache: Path, say: Say) -> BenchResult:
 
     Raises:
         UserError: `only` names what does not exist.
-        EngineError: a launch does not serve, or the injection is not in its process.
+        EngineError: a launch does not serve, the injection is not in its process, or the ledger of
+            the launch with the fault has ended.
     """
     chosen, began = select(options.only), time.monotonic()
     trials: list[TrialResult] = []

@@ -8,6 +8,7 @@ import pytest
 
 from matrixrun.evidence.errors import EngineError
 from matrixrun.evidence.launches import Launch, LaunchEnd, LaunchOutcome, Role
+from matrixrun.evidence.ledger import Closed, Event
 from matrixrun.evidence.requests import Pass
 from matrixrun.faultbench import pair, run
 from matrixrun.faultbench.catalogue import SPECIMENS, Specimen
@@ -22,7 +23,13 @@ HARMLESS = next(one for one in SPECIMENS if one.name == "healthy-ledger")
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Role]:
+def ledgers() -> dict[Role, bytes]:
+    """What the launches have written down."""
+    return {}
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, ledgers: dict[Role, bytes]) -> list[Role]:
     """The launches started, in order; their engines are doubles that die of every pass."""
     roles: list[Role] = []
 
@@ -39,6 +46,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Role]:
 
         def finish(self) -> None:
             return None
+
+        def ledger(self) -> bytes:
+            return ledgers.get(self._launch.role, b"")
 
         def _outcome(self, end: LaunchEnd) -> LaunchOutcome:
             return LaunchOutcome(launch=self._launch.id, fingerprint="", end=end, message="words")
@@ -89,3 +99,48 @@ def test_an_off_launch_that_dies_ends_the_bench(launches: Launches):
         dying(launches, Role.A, TRACED_FAULT)
     assert not isinstance(raised.value, LaunchDied)
     launches.stop()
+
+
+START = b'{"event":"start","blocks":9,"block_size":16}\n'
+STEP = b'{"event":"closed","step":1,"in_use":0,"requests":0}\n'
+FULL = b'{"event":"full","step":2}\n'
+
+
+def written_in_a_trial(
+    launches: Launches, ledgers: dict[Role, bytes], more: bytes, place: Role
+) -> dict[str, tuple[Event, ...]]:
+    """Return what a trial sees of ledgers to which it adds `more`; the traced launch's alone."""
+    (one,) = launches.pairs.values()
+    launches.outcomes = {name: launches._bodies[name].start() for name in launches.launches}
+    ledgers[Role.TRACED] = START
+    bench = Bench(one, workload_of(()), settings_for(launches.matrix), {})
+    written = bench._written()
+    ledgers[Role.TRACED] += more
+    return bench._ledgers(written, place)
+
+
+def test_a_trial_sees_what_its_ledger_holds_since_the_one_before(
+    launches: Launches, ledgers: dict[Role, bytes]
+):
+    assert written_in_a_trial(launches, ledgers, STEP, Role.TRACED) == {
+        "traced": (Closed(step=1, in_use=0, requests=0),)
+    }
+
+
+@pytest.mark.parametrize("more", [b"", FULL, STEP + FULL])
+def test_a_ledger_that_has_ended_is_no_miss_of_the_judge(
+    launches: Launches, ledgers: dict[Role, bytes], more: bytes
+):
+    with pytest.raises(EngineError, match=r"its ledger has ended(?s:.)*LARGEST"):
+        written_in_a_trial(launches, ledgers, more, Role.TRACED)
+
+
+def test_the_ledger_of_a_launch_that_is_sent_nothing_may_be_as_it_was(
+    launches: Launches, ledgers: dict[Role, bytes]
+):
+    assert written_in_a_trial(launches, ledgers, b"", Role.ON) == {"traced": ()}
+
+
+def test_the_benchs_ledgers_have_room_for_all_trials(launches: Launches):
+    traced = launches.pairs["draft_model"].launch(Role.TRACED)
+    assert int(traced.command.env["MATRIXRUN_LEDGER_LARGEST"]) == 1_000_000_000
