@@ -175,12 +175,12 @@ class Server:
         given = self._caches() | {n: fill(value) for n, value in self._command.env.items()}
         self._env = engine_environment(given, self._environment.overlay)
         argv = [fill(part) for part in self._command.argv]
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
         if self._environment.image is not None:
             # A container has another home: it finds the hub's cache by this name.
             self._env.setdefault("HF_HOME", str(Path.home() / ".cache" / "huggingface"))
             argv = containers.wrap(self._container(given), argv)
         self.argv = tuple(argv)
-        self.log_path.parent.mkdir(parents=True, exist_ok=True)
         status_path = self.log_path.with_name(self.log_path.name + ".guard")
         with self.log_path.open("wb") as log:
             self._held = Held(argv, env=self._env, output=log, status_path=status_path)
@@ -224,7 +224,10 @@ class Server:
     def _container(self, given: dict[str, str]) -> containers.Container:
         passed = {*given, *telling(self._env), *_only(self._env, "PYTHONPATH")}
         overlay = self._environment.overlay
-        named = (self._target, self._draft or "", self._env["HF_HOME"])
+        modules = given.get("PYTHONPATH", "").split(os.pathsep)
+        named = [self._target, self._draft or "", self._env["HF_HOME"], *modules]
+        if any("$LEDGER" in value for value in self._command.env.values()):
+            named.append(str(self.ledger_path.parent))
         local = [Path(p) for p in named if Path(p).is_absolute() and Path(p).exists()]
         assert self._environment.image is not None
         return containers.Container(

@@ -204,10 +204,10 @@ class Sweep:
             await self._serve(running)
         outcome, log, ledger = await running.finish()
         self.store.write_log(launch.id, log)
-        if ledger:
-            self.ledgers[launch.id] = self.store.write_ledger(launch.id, ledger)
         if outcome.end is LaunchEnd.LOST:
             raise LostError(f"killed from outside: {outcome.message}")
+        if ledger:
+            self.ledgers[launch.id] = self.store.write_ledger(launch.id, ledger)
         return outcome
 
     async def _serve(self, running: RunningLaunch) -> None:

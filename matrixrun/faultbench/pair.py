@@ -33,6 +33,14 @@ PLACES = {probe: role for role, probe in EXTRAS.items()}
 Say = Callable[[str], None]
 
 
+class LaunchDied(EngineDied):
+    """The engine of the launch of `role` died in a pass."""
+
+    def __init__(self, role: Role, message: str, *, log_tail: str = "") -> None:
+        self.role = role
+        super().__init__(message, log_tail=log_tail)
+
+
 class Launches:
     """The launches of a bench's file, each with the injection in its process: one off launch that
     serves every on launch, one on launch for each method wanted, and those for planned drafts and
@@ -111,13 +119,15 @@ class Launches:
         """Send one pass to a launch.
 
         Raises:
-            EngineDied: an on launch's engine died in it.
+            LaunchDied: an on launch's engine died in it.
             EngineError: the off launch's did.
         """
         answer = self._bodies[name].run(pass_)
         if isinstance(answer, LaunchOutcome):
-            kind = EngineError if self.launches[name].role is Role.A else EngineDied
-            raise kind(f"{answer.launch}: {answer.message}", log_tail=answer.log_tail)
+            role, words = self.launches[name].role, f"{answer.launch}: {answer.message}"
+            if role is Role.A:
+                raise EngineError(words, log_tail=answer.log_tail)
+            raise LaunchDied(role, words, log_tail=answer.log_tail)
         return answer
 
     def restart(self, name: str) -> None:

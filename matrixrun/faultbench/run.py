@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from matrixrun.evidence.errors import EngineDied
 from matrixrun.faultbench.catalogue import Specimen, select
-from matrixrun.faultbench.pair import BENCH, STATE_BENCH, Launches
+from matrixrun.faultbench.pair import BENCH, STATE_BENCH, LaunchDied, Launches
 from matrixrun.faultbench.table import BAD, Line, as_json, as_table, summarise
 from matrixrun.faultbench.trial import Baseline, Bench, TrialResult, died
 from matrixrun.judge import settings_for
@@ -46,7 +45,8 @@ def run_bench(options: BenchOptions, *, cache: Path, say: Say) -> BenchResult:
 
     Raises:
         UserError: `only` names what does not exist.
-        EngineError: a launch does not serve, or the injection is not in its process.
+        EngineError: a launch does not serve, the injection is not in its process, or the ledger of
+            the launch with the fault has ended.
     """
     chosen, began = select(options.only), time.monotonic()
     trials: list[TrialResult] = []
@@ -99,11 +99,12 @@ def show(result: BenchResult) -> None:
 
 
 def _trial(bench: Bench, specimen: Specimen, seed: int, say: Say) -> TrialResult:
-    """Run one trial; an engine that dies of a fault is what the judge calls an ERROR."""
+    """Run one trial; an engine that dies of a fault is what the judge calls an ERROR. It is started
+    again, whichever launch's it was."""
     try:
         result = bench.trial(specimen, seed)
-    except EngineDied as error:
-        bench.pair.restart(bench.place(specimen))
+    except LaunchDied as error:
+        bench.pair.restart(error.role)
         result = died(specimen, seed, error)
     finding = result.finding or "nothing"
     say(f"{specimen.name}, seed {seed}: {result.verdict} ({finding}) after {result.requests} of "

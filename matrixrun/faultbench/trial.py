@@ -10,16 +10,16 @@ import numpy as np
 
 import matrixrun
 from matrixrun import probes
-from matrixrun.evidence.errors import EngineDied
+from matrixrun.evidence.errors import EngineError
 from matrixrun.evidence.launches import Arm, Role
-from matrixrun.evidence.ledger import Event, read_events
+from matrixrun.evidence.ledger import Event, Full, read_events
 from matrixrun.evidence.requests import Observation, Pass, PassRecord, Request, Score
 from matrixrun.evidence.verdicts import CellEvidence, CellResult, Severity, Verdict
 from matrixrun.fanout.actor import PassAnswer
 from matrixrun.fanout.sweep import CONFIRMATION_ROUNDS
 from matrixrun.faultbench.catalogue import Load, Specimen
 from matrixrun.faultbench.control import Struck
-from matrixrun.faultbench.pair import PLACES, Pair
+from matrixrun.faultbench.pair import PLACES, LaunchDied, Pair
 from matrixrun.faultbench.probed import OffSide, first, observe
 from matrixrun.judge import CellObservations, JudgeSettings, ProbeObserved, judge_sweep
 from matrixrun.matrix import fingerprint
@@ -127,7 +127,7 @@ class Bench:
                 self._observe(specimen, seed, block, seen)
                 if specimen.probe is not None:
                     seen.probed = self._probed(specimen.probe, specimen, seed)
-                    seen.ledgers = self._ledgers(written)
+                    seen.ledgers = self._ledgers(written, self.place(specimen))
                 result = self._judged(seen)
                 if _caught(specimen, result.verdict):
                     break
@@ -165,12 +165,21 @@ class Bench:
         found = {role: len(self.pair.ledger(role)) for role in self._roles() if role.extra}
         return {role: size for role, size in found.items() if size}
 
-    def _ledgers(self, written: dict[Role, int]) -> dict[str, tuple[Event, ...]]:
+    def _ledgers(self, written: dict[Role, int], place: Role) -> dict[str, tuple[Event, ...]]:
         """Return what ledgers hold since then: nothing is in flight between trials, so that each
-        can be checked by itself."""
-        return {
-            str(role): read_events(self.pair.ledger(role)[size:]) for role, size in written.items()
-        }
+        can be checked by itself.
+
+        Raises:
+            EngineError: that of the launch with the fault has come to its end: what it does not
+                hold is no miss of the judge.
+        """
+        found = {role: read_events(self.pair.ledger(role)[size:]) for role, size in written.items()}
+        if place in found and (not found[place] or isinstance(found[place][-1], Full)):
+            raise EngineError(
+                f"{self.pair.launch(place).id}: its ledger has ended, and shows nothing of a trial",
+                remedy="raise MATRIXRUN_LEDGER_LARGEST in the bench's file, or try fewer at once",
+            )
+        return {str(role): events for role, events in found.items()}
 
     # -- one block -----------------------------------------------------------------------------
 
@@ -361,12 +370,15 @@ def _salted(pass_: Pass, salt: str) -> Pass:
     return msgspec.structs.replace(pass_, salt=salt)
 
 
-def died(specimen: Specimen, seed: int, error: EngineDied) -> TrialResult:
-    """Return the result of a trial in which the on launch's engine ended by itself, which is an
-    ERROR of the cell in a sweep."""
+def died(specimen: Specimen, seed: int, error: LaunchDied) -> TrialResult:
+    """Return the result of a trial in which an on launch's engine ended by itself, which is an
+    ERROR of the cell in a sweep. A fault did that only in the launch that it is in; what is
+    harmless is accused of any."""
+    there = error.role is Bench.place(specimen)
     return TrialResult(
-        specimen=specimen.name, seed=seed, verdict=Verdict.ERROR.value, caught=True,
-        finding="died", reason=error.message, requests=0, tokens=0, sent=0, struck=1, steps=0,
+        specimen=specimen.name, seed=seed, verdict=Verdict.ERROR.value,
+        caught=there or specimen.harmless, finding="died", reason=error.message,
+        requests=0, tokens=0, sent=0, struck=int(there), steps=0,
         regret_max=0.0, regret_mean=0.0, logprob_shift=0.0, ceiling=0.0, acceptance=0.0,
     )  # fmt: skip
 

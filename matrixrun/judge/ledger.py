@@ -22,7 +22,7 @@ from functools import singledispatchmethod
 
 from matrixrun.evidence import ledger
 
-MOST_VIOLATIONS = 50
+MOST_VIOLATIONS = 50  # of a rule, that are told one by one
 ABORTED = "FINISHED_ABORTED"
 
 
@@ -65,11 +65,12 @@ class Turn:
 
 @dataclass(frozen=True)
 class Account:
-    """What a ledger says: broken rules in order, how often transitions happened, every request, and
-    when each step closed (seconds of the engine's clock). `cut` says why it ends early, where it
-    does; "" is for its size."""
+    """What a ledger says: the first times that each rule was broken, in order, and how often it
+    was, how often transitions happened, every request, and when each step closed (seconds of the
+    engine's clock). `cut` says why it ends early, where it does; "" is for its size."""
 
     violations: tuple[Violation, ...]
+    broken: dict[Rule, int]
     counts: dict[str, int]
     turns: tuple[Turn, ...]
     closed: dict[int, float]
@@ -83,6 +84,7 @@ def audit(events: Iterable[ledger.Event]) -> Account:
         book.take(event)
     return Account(
         violations=tuple(book.violations),
+        broken=dict(book.broken),
         counts={name: book.counts[name] for name in COUNTED},
         turns=tuple(book.turns[number] for number in sorted(book.turns)),
         closed=book.closed,
@@ -115,6 +117,7 @@ class _Book:
 
     def __init__(self) -> None:
         self.violations: list[Violation] = []
+        self.broken: Counter[Rule] = Counter()
         self.counts: Counter[str] = Counter()
         self.turns: dict[int, Turn] = {}
         self.closed: dict[int, float] = {}
@@ -127,7 +130,8 @@ class _Book:
         self._leaked = 0
 
     def _broken(self, rule: Rule, step: int, text: str) -> None:
-        if len(self.violations) < MOST_VIOLATIONS:
+        self.broken[rule] += 1
+        if self.broken[rule] <= MOST_VIOLATIONS:
             self.violations.append(Violation(rule, step, text))
 
     def _turn(self, number: int) -> Turn:

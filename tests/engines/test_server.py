@@ -238,29 +238,33 @@ def test_a_tail_is_the_end_of_the_log(tmp_path: Path) -> None:
     assert server.log_tail(2) == "line 98\nline 99"
 
 
-def test_a_launch_in_an_image_is_wrapped_and_finds_what_it_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`docker` is a stand-in that prints its arguments: no container runs here."""
-    docker = tmp_path / "docker"
+def _in_an_image(folder: Path, monkeypatch: pytest.MonkeyPatch, **env: str) -> str:
+    """Return the arguments of `docker`, a stand-in that prints them: no container runs here."""
+    docker = folder / "docker"
     docker.write_text('#!/bin/sh\necho "$@"\necho REFUSED: a stand-in\n')
     docker.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
-    (tmp_path / "hub").mkdir()
-    (tmp_path / "target").mkdir()
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    monkeypatch.setenv("HF_HOME", str(folder / "hub"))
+    (folder / "hub").mkdir()
+    (folder / "target").mkdir()
     server = Server(
-        Command(argv=("$PYTHON", "serve", "$TARGET"), env={"ENGINE_KEY": "$KEY"}),
+        Command(argv=("$PYTHON", "serve", "$TARGET"), env={"ENGINE_KEY": "$KEY", **env}),
         Environment(Path("python3"), None, None, "key", image="an/image:1"),
         engine=StandIn(),
-        target=str(tmp_path / "target"),
-        log_path=tmp_path / "log",
+        target=str(folder / "target"),
+        log_path=folder / "logs" / "engine.log",
         api_key="launch-secret-1",
         accelerators=1,
     )
     with pytest.raises(EngineRefused):
         server.start()
-    said = server.log_path.read_text()
+    return server.log_path.read_text()
+
+
+def test_a_launch_in_an_image_is_wrapped_and_finds_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = _in_an_image(tmp_path, monkeypatch)
     for part in (
         "--env ENGINE_KEY",
         "--env HF_HOME",
@@ -271,3 +275,20 @@ def test_a_launch_in_an_image_is_wrapped_and_finds_what_it_needs(
     ):
         assert part in said
     assert "launch-secret-1" not in said
+    assert f"{tmp_path}/logs" not in said
+
+
+def test_a_traced_launch_in_an_image_finds_its_modules_and_its_ledgers_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "modules").mkdir()
+    path = os.pathsep.join([str(tmp_path / "modules"), str(tmp_path / "absent"), "beside"])
+    said = _in_an_image(tmp_path, monkeypatch, PYTHONPATH=path, MATRIXRUN_LEDGER="$LEDGER")
+    for part in (
+        "--env MATRIXRUN_LEDGER",
+        "--env PYTHONPATH",
+        f"--volume {tmp_path}/modules:{tmp_path}/modules",
+        f"--volume {tmp_path}/logs:{tmp_path}/logs",
+    ):
+        assert part in said
+    assert "absent" not in said

@@ -6,25 +6,25 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from doubles import LEDGER, launches, matrix, new_store, sweep
+from doubles import LEDGER, Trouble, launches, matrix, new_store, sweep
 
 from matrixrun.evidence.errors import StoreError
+from matrixrun.evidence.launches import LaunchEnd
 from matrixrun.evidence.verdicts import Severity, Verdict
 from matrixrun.fanout import sweep as driver
 from matrixrun.fanout.cluster import Node
 from matrixrun.judge import settings_for
 from matrixrun.matrix import expand
 from matrixrun.plan import build
+from matrixrun.record import Store
 from matrixrun.record.replay import Reader, judge_store
 from matrixrun.signoff.detail import detail_of
 
 PROBES = ("equality", "acceptance", "conversation", "rollback", "pressure", "ledger")
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory):
-    """The results of a sweep of doubles with every state probe."""
-    folder: Path = tmp_path_factory.mktemp("state")
+def swept(folder: Path, trouble: Trouble) -> Store:
+    """Return the results of a sweep of doubles with every state probe."""
     small = matrix()
     speculation = {"method": "ngram", "num_speculative_tokens": 2}
     grid = {**small.grid, "batch_size": 4, "speculation": speculation}
@@ -32,7 +32,7 @@ def store(tmp_path_factory: pytest.TempPathFactory):
     planned = build(made, expand(made, file="double.yaml"))
     kept = new_store(folder / "out")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "RunningLaunch", launches({}, []))
+        patch.setattr(driver, "RunningLaunch", launches(trouble, []))
         patch.setattr(driver.cluster, "nodes", lambda: [Node("n", 8, 0, None)])
         patch.setattr(driver.cluster, "free", lambda nodes, _: nodes)
         running = sweep(kept, planned)
@@ -40,6 +40,11 @@ def store(tmp_path_factory: pytest.TempPathFactory):
         running.__post_init__()
         asyncio.run(running.run())
     return kept
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return swept(tmp_path_factory.mktemp("state"), {})
 
 
 def test_every_cell_holds_what_every_probe_saw(store) -> None:
@@ -82,6 +87,15 @@ def test_ledgers_are_evidence_of_the_cell_and_a_broken_rule_fails_it(store) -> N
     for result in judge_store(store, settings_for(matrix())):
         assert result.verdict is Verdict.FAIL
         assert "step 3 of the" in result.reason
+
+
+def test_the_ledger_of_an_attempt_that_was_lost_is_no_evidence(store, tmp_path: Path) -> None:
+    (evidence, *_) = store.evidences()
+    lost = evidence.outcomes["traced"].launch
+    again = swept(tmp_path, {lost: [LaunchEnd.LOST] * driver.ATTEMPTS})
+    for evidence in again.evidences():
+        assert evidence.outcomes["traced"].end is LaunchEnd.LOST
+        assert set(Reader(again).cell(evidence).ledgers) == {"forced"}
 
 
 def test_a_ledger_that_was_changed_is_told(store) -> None:

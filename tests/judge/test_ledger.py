@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from matrixrun.evidence import ledger
 from matrixrun.judge.ledger import MOST_VIOLATIONS, Rule, audit
+from matrixrun.judge.witnesses.ledger import broken_rules
 
 from .ledger_double import STOP, Double
 
@@ -150,10 +151,22 @@ def test_tokens_that_nobody_kept_do_not_add_up():
     assert [one.rule for one in audit([arrived, short]).violations] == [Rule.LENGTHS]
 
 
-def test_a_ledger_that_was_cut_says_so_and_floods_are_kept_small():
+def test_a_ledger_that_was_cut_says_so():
     cut = ledger.Full(step=9, why="ValueError: x")
     assert audit([cut]).cut == "ValueError: x"
-    lines = [
+
+
+def test_a_flood_of_one_rule_is_kept_small_counted_on_and_hides_no_other():
+    events: list[ledger.Event] = [
         ledger.Published(step=n, request=0, blocks=(1,), end=9, committed=1) for n in range(99)
     ]
-    assert len(audit(lines).violations) == MOST_VIOLATIONS
+    account = audit([*events, ledger.Closed(step=99, in_use=1, requests=0)])
+    assert account.broken == {Rule.UNVERIFIED: 99, Rule.LEAKED: 1}
+    assert len(account.violations) == MOST_VIOLATIONS + 1
+    told = broken_rules(account, "traced")
+    assert [(one.numbers["step"], one.numbers["times"]) for one in told.findings] == [
+        (0, 99),
+        (99, 1),
+    ]
+    assert "(and 98 times more)" in told.findings[0].text
+    assert told.metrics["ledger/traced.violations"] == 100

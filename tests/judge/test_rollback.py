@@ -110,7 +110,10 @@ def test_a_launch_that_did_not_serve_leaves_the_cell_inconclusive_in_its_words()
     assert "died of it" in objection.reason
 
 
-def test_an_engine_without_planned_drafts_is_told_of():
+def test_without_a_launch_with_planned_drafts_every_cause_is_told():
     found = told(outcome=None, answers=False)
     assert found.objections == ()
-    assert found.findings[0].severity is Severity.NOTICE
+    (notice,) = found.findings
+    assert notice.severity is Severity.NOTICE
+    for cause in ("has no place for them", "how many to draft is not said", "it is attached"):
+        assert cause in notice.text

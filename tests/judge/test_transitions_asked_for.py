@@ -3,12 +3,15 @@ transition of each probe."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
 
 from matrixrun.evidence import ledger
 from matrixrun.evidence.cells import Speculation
+from matrixrun.evidence.launches import LaunchEnd
 from matrixrun.evidence.requests import CANCELLED, Observation, PassRecord
 from matrixrun.evidence.verdicts import Severity, Verdict
 from matrixrun.judge import JudgeSettings, ProbeObserved, testimony
@@ -33,10 +36,19 @@ def record(name: str, preempted: float = 0.0) -> PassRecord:
     )
 
 
-def examined(probe: str, on, *, off=(), records=(), ledgers=None) -> testimony.Testimony:
-    """Return what the probe's own witness says, beside launches for planned drafts and a ledger."""
+def examined(
+    probe: str, on, *, off=(), records=(), ledgers=None, end: LaunchEnd | None = LaunchEnd.SERVED
+) -> testimony.Testimony:
+    """Return what the probe's own witness says, beside launches for planned drafts and a ledger,
+    which ended so (None: there are none)."""
     evidence = simulate(Pair(prompts=2, tokens=4)).evidence
-    extra = msgspec.structs.replace(evidence.outcomes["on"], facts={"block_size": BLOCK})
+    plain = evidence.outcomes["on"]
+    facts = {"block_size": BLOCK}
+    extra = {
+        role: msgspec.structs.replace(plain, facts=facts, end=end, message="in its own words")
+        for role in ("forced", "traced")
+        if end is not None
+    }
     cell = msgspec.structs.replace(
         evidence.cell,
         axes={
@@ -44,9 +56,7 @@ def examined(probe: str, on, *, off=(), records=(), ledgers=None) -> testimony.T
             "prefix_caching": True,
         },
     )
-    evidence = msgspec.structs.replace(
-        evidence, cell=cell, outcomes={**evidence.outcomes, "forced": extra, "traced": extra}
-    )
+    evidence = msgspec.structs.replace(evidence, cell=cell, outcomes={**evidence.outcomes, **extra})
     observed = ProbeObserved(
         kind=probe,
         compared=True,
@@ -183,6 +193,12 @@ def test_a_planned_rejection_that_never_came_is_missing(changes: dict, name: str
     assert name in missing(rolled_back(**changes))
 
 
+@pytest.mark.parametrize("end", [LaunchEnd.DIED, LaunchEnd.HUNG])
+def test_a_planned_launch_that_ended_early_is_inconclusive_though_it_answered(end: LaunchEnd):
+    found = examined("rollback", [WHOLE], records=[record("rollback.b8.cold")], end=end)
+    assert f"the launch with planned drafts {end}: in its own words" in missing(found)
+
+
 def test_where_the_cache_was_never_outgrown_no_preemption_is_missing():
     found = examined("rollback", [WHOLE], records=[record("rollback.b8.cold")])
     assert found.objections == ()
@@ -278,8 +294,25 @@ def test_requests_that_nobody_dropped_are_missing():
     assert "dropped" in missing(found)
 
 
+def test_without_a_traced_launch_every_cause_is_told():
+    found = examined("ledger", [], end=None)
+    assert found.objections == ()
+    (notice,) = found.findings
+    assert notice.severity is Severity.NOTICE
+    for cause in ("has no place for one", "scheduler of your own", "replicas", "it is attached"):
+        assert cause in notice.text
+
+
 def test_a_traced_launch_without_a_ledger_is_inconclusive():
     assert "it wrote no ledger" in missing(examined("ledger", ANSWERS, records=PASSES))
+
+
+@pytest.mark.parametrize("end", [LaunchEnd.DIED, LaunchEnd.HUNG])
+def test_a_traced_launch_that_ended_early_is_inconclusive_though_its_ledger_is_whole(
+    end: LaunchEnd,
+):
+    found = examined("ledger", ANSWERS, records=PASSES, ledgers={"traced": traced()}, end=end)
+    assert missing(found) == f"ledger: the traced launch {end}: in its own words"
 
 
 def test_a_ledger_that_broke_off_by_a_mistake_of_its_own_is_inconclusive():
@@ -296,13 +329,39 @@ def test_a_ledger_cut_at_its_size_is_a_notice():
     assert finding.severity is Severity.NOTICE
 
 
+def past_a_stop_string(steps: int) -> testimony.Testimony:
+    """Return what is said of an answer that ended at a string in the second of four tokens of a
+    step, while its request went on for further steps, to its limit."""
+    tokens = tuple(range(4 * (1 + steps)))
+    events: list[ledger.Event] = [
+        ledger.Arrived(request=0, prompt=0, limit=len(tokens), stop_strings=True)
+    ]
+    events += [
+        ledger.Verified(
+            step=step + 1, request=0, proposed=3, accepted=3, committed=4 * step + 4,
+            computed=4 * step + 3, kept=tokens[4 * step : 4 * step + 4],
+            ended="FINISHED_LENGTH_CAPPED" if step == steps else None,
+        )
+        for step in range(1 + steps)
+    ]  # fmt: skip
+    events.append(
+        ledger.Ended(step=1 + steps, request=0, how="FINISHED_LENGTH_CAPPED",
+                     committed=len(tokens), seconds=2.0)
+    )  # fmt: skip
+    short = replace(answer("ledger.0.string", "string", reason="stop"), token_ids=np.arange(2))
+    return examined("ledger", [short], ledgers={"traced": tuple(events)})
+
+
 def test_a_request_that_is_never_called_off_past_its_stop_string_is_a_fault():
     """Its client was answered; the scheduler went on to the limit."""
-    on = traced(ends=("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED"))
-    short = answer("ledger.2.string", "string", reason="stop")
-    short = type(short)(**{**vars(short), "token_ids": short.token_ids[:5]})
-    found = examined("ledger", [*ANSWERS[:2], short], records=PASSES[:2], ledgers={"traced": on})
-    assert any(
-        one.severity is Severity.FAULT and "went on by 3 tokens" in one.text
-        for one in found.findings
-    )
+    (fault,) = past_a_stop_string(steps=3).findings
+    assert fault.severity is Severity.FAULT
+    assert "went on by 14 tokens in 3 steps" in fault.text
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_a_limit_that_comes_before_the_front_ends_word_is_a_figure_and_no_fault(steps: int):
+    found = past_a_stop_string(steps)
+    assert found.findings == ()
+    assert found.metrics["ledger/past_stop_string.tokens.max"] == 2 + 4 * steps
+    assert found.metrics["ledger/past_stop_string.steps.max"] == steps

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matrixrun.evidence.launches import LaunchEnd
+from matrixrun.evidence.launches import LaunchEnd, LaunchOutcome
 from matrixrun.evidence.requests import CANCELLED, Observation
 from matrixrun.evidence.verdicts import CellEvidence, Finding, Severity, Verdict
 from matrixrun.judge.ledger import ABORTED, Account, Turn, audit
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 KIND = "ledger"
 TRACED = "traced"
+# Until the front end's word arrives, a scheduler that plans ahead has a step in flight and another
+# planned: whatever else ends the request in these is no end that was missed.
+ABORT_STEPS = 2
 # What the probe's requests end by, and what must then have happened.
 ASKED = {
     "stop": "ends.stop_token",
@@ -44,14 +47,15 @@ class Overrun:
 
 def examine_ledger(examination: ProbeExamination) -> Testimony:
     """Return a fault for each rule that was broken, with the step; INCONCLUSIVE where there is no
-    ledger, and where what was asked for never happened."""
+    ledger, where its launch ended early, and where what was asked for never happened."""
     observed, evidence = examination.observed, examination.evidence
     events = examination.ledgers.get(TRACED)
     if events is None:
         return _absent(evidence)
     account = audit(events)
     overruns = tuple(matched(account, observed.answers("on")))
-    told = broken_rules(account, "traced") + _past_stop_strings(overruns)
+    told = ended_early(KIND, "the traced launch", evidence.outcomes.get(TRACED))
+    told += broken_rules(account, "traced") + _past_stop_strings(overruns)
     dropped = sum(one.finish_reason == CANCELLED for one in observed.answers("on"))
     counts = {**account.counts, "dropped": dropped, "ends.stop_string": len(overruns)}
     return told + coverage(KIND, counts, _asked(examination))
@@ -84,15 +88,15 @@ def coverage(kind: str, counts: dict[str, int], asked: Iterable[str]) -> Testimo
 def broken_rules(account: Account, launch: str) -> Testimony:
     """Return a fault for each rule that the launch's scheduler broke, with its first step."""
     found = []
-    for rule in dict.fromkeys(one.rule for one in account.violations):
-        some = [one for one in account.violations if one.rule is rule]
-        more = f" (and {len(some) - 1} times more)" if len(some) > 1 else ""
+    for rule, times in account.broken.items():
+        first = next(one for one in account.violations if one.rule is rule)
+        more = f" (and {times - 1} times more)" if times > 1 else ""
         found.append(
             Finding(
                 kind=KIND,
                 severity=Severity.FAULT,
-                text=f"{rule}, step {some[0].step} of the {launch} launch: {some[0].text}{more}",
-                numbers={"rule": rule.value, "step": some[0].step, "times": len(some)},
+                text=f"{rule}, step {first.step} of the {launch} launch: {first.text}{more}",
+                numbers={"rule": rule.value, "step": first.step, "times": times},
             )
         )
     objections: tuple[Objection, ...] = ()
@@ -102,7 +106,7 @@ def broken_rules(account: Account, launch: str) -> Testimony:
     elif account.cut is not None:
         text = f"the ledger of the {launch} launch was cut at its size: what came after is unseen"
         found.append(Finding(kind=KIND, severity=Severity.NOTICE, text=text))
-    metrics = {f"ledger/{launch}.violations": float(len(account.violations))}
+    metrics = {f"ledger/{launch}.violations": float(sum(account.broken.values()))}
     return Testimony(tuple(found), metrics=metrics, objections=objections)
 
 
@@ -139,13 +143,13 @@ def _overrun(turn: Turn, answered: int, account: Account) -> Overrun:
 def _past_stop_strings(overruns: Sequence[Overrun]) -> Testimony:
     """Return how much is kept past stop strings. The server's front end sees them and calls the
     request off; until then the scheduler goes on. A request that was not called off, and went on to
-    another end, is a fault."""
+    another end for more steps than that takes, is a fault."""
     if not overruns:
         return Testimony()
     missed = [
         one
         for one in overruns
-        if one.tokens > 0 and one.turn.ended and one.turn.ended.how != ABORTED
+        if one.steps > ABORT_STEPS and one.turn.ended and one.turn.ended.how != ABORTED
     ]
     found = []
     if missed:
@@ -154,7 +158,7 @@ def _past_stop_strings(overruns: Sequence[Overrun]) -> Testimony:
         text = (
             f"past the end of a turn, step {ended.step} of the traced launch: request "
             f"{ended.request} was answered up to its stop string and went on by "
-            f"{missed[0].tokens} tokens to another end ({ended.how})"
+            f"{missed[0].tokens} tokens in {missed[0].steps} steps to another end ({ended.how})"
         )
         found.append(Finding(kind=KIND, severity=Severity.FAULT, text=text))
     metrics = {
@@ -167,13 +171,26 @@ def _past_stop_strings(overruns: Sequence[Overrun]) -> Testimony:
     return Testimony(tuple(found), metrics=metrics)
 
 
+def ended_early(kind: str, launch: str, outcome: LaunchOutcome | None) -> Testimony:
+    """Return INCONCLUSIVE, in the launch's own words, where it did not serve to its end: what it
+    was not sent any more is seen nowhere else."""
+    if outcome is None or outcome.end is LaunchEnd.SERVED:
+        return Testimony()
+    words = outcome.message.strip().splitlines() or ["no message"]
+    reason = f"{kind}: {launch} {outcome.end}: {words[0]}"
+    return Testimony(objections=(Objection(Verdict.INCONCLUSIVE, reason),))
+
+
 def _absent(evidence: CellEvidence) -> Testimony:
-    """Say why there is no ledger: the launch did not serve, or the engine has none of the kind."""
+    """Say why there is no ledger: the launch did not serve, or was none of the plan's."""
     outcome = evidence.outcomes.get(TRACED)
     if outcome is None:
-        text = "the engine has no place for a scheduler that keeps a ledger"
+        text = (
+            "there is no launch with a ledger: the engine has no place for one, a scheduler of "
+            "your own is set, it has replicas, or it is attached"
+        )
         return Testimony((Finding(kind=KIND, severity=Severity.NOTICE, text=text),))
-    words = outcome.message.strip().splitlines() or ["it wrote no ledger"]
-    end = "" if outcome.end is LaunchEnd.SERVED else f" {outcome.end}"
-    reason = f"ledger: the traced launch{end}: {words[0]}"
+    if outcome.end is not LaunchEnd.SERVED:
+        return ended_early(KIND, "the traced launch", outcome)
+    reason = "ledger: the traced launch: it wrote no ledger"
     return Testimony(objections=(Objection(Verdict.INCONCLUSIVE, reason),))

@@ -24,7 +24,7 @@ from matrixrun.judge.case import Answers, Case, Floats, Ints
 from matrixrun.judge.ceiling import learn_ceiling
 from matrixrun.judge.ledger import audit
 from matrixrun.judge.testimony import Objection, Testimony
-from matrixrun.judge.witnesses.ledger import broken_rules
+from matrixrun.judge.witnesses.ledger import broken_rules, ended_early
 
 if TYPE_CHECKING:
     from matrixrun.judge.witnesses import ProbeExamination
@@ -52,13 +52,14 @@ class Account:
 
 def examine_rollback(examination: ProbeExamination) -> Testimony:
     """Return a fault where a token right after a rejection is valued otherwise than by the off arm,
-    beyond what rounding explains and unlike the control; INCONCLUSIVE where rejections that were
-    planned did not come about."""
+    beyond what rounding explains and unlike the control; INCONCLUSIVE where the launch ended early,
+    and where rejections that were planned did not come about."""
     observed, evidence = examination.observed, examination.evidence
     answers = observed.answers("on")
     if not answers:
         return _absent(evidence)
-    told = _coverage(examination, answers) + _ledger(examination.ledgers.get(FORCED))
+    told = ended_early(KIND, "the launch with planned drafts", evidence.outcomes.get(FORCED))
+    told += _coverage(examination, answers) + _ledger(examination.ledgers.get(FORCED))
     if examination.case is not None and examination.case.requests:
         told += _next_tokens(examination.case)
     return told
@@ -78,14 +79,13 @@ def account(answer: Observation) -> Account | None:
 
 
 def _absent(evidence: CellEvidence) -> Testimony:
-    """Say why there is nothing: the launch did not serve, or the engine has none of the kind."""
+    """Say why there is nothing: the launch did not serve, or was none of the plan's."""
     outcome = evidence.outcomes.get(FORCED)
     if outcome is not None and outcome.end is not LaunchEnd.SERVED:
-        words = outcome.message.strip().splitlines() or ["no message"]
-        reason = f"rollback: the launch with planned drafts {outcome.end}: {words[0]}"
-        return Testimony(objections=(Objection(Verdict.INCONCLUSIVE, reason),))
+        return ended_early(KIND, "the launch with planned drafts", outcome)
     text = (
-        "the engine has no place for planned drafts: rejections are those that come by themselves"
+        "there is no launch with planned drafts: the engine has no place for them, how many to "
+        "draft is not said, or it is attached; rejections are those that come by themselves"
     )
     return Testimony((Finding(kind=KIND, severity=Severity.NOTICE, text=text),))
 

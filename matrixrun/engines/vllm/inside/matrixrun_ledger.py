@@ -5,14 +5,17 @@ the standard library and vLLM. It is the scheduler that the engine would have ch
 the block pool's methods are watched in this one instance. Each event is a line of JSON in the file
 that MATRIXRUN_LEDGER names (see `matrixrun.evidence.ledger`), written when its step closes. At
 LARGEST bytes, or at any mistake of its own, it writes `full` and leaves the engine alone from there
-on. Written for vLLM 0.32.
+on; where the file cannot be written it goes, for without its end it would look whole. Written for
+vLLM 0.32.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -35,13 +38,19 @@ def scheduler(*args: Any, **kwargs: Any) -> Scheduler:
 
 
 class Journal:
-    """The file; `step` is the number of the step that is being scheduled or was last."""
+    """The file; `step` is the number of the step that is being scheduled or was last. What the
+    file system refuses raises nothing."""
 
     def __init__(self, path: str) -> None:
         self._lines: list[str] = []
         self._size = 0
-        self._file: Any = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - for life
+        self._path = Path(path)
+        self._file: Any = None
         self.step = 0
+        try:
+            self._file = self._path.open("w", encoding="utf-8")
+        except OSError as error:
+            self._give_up(error)
 
     @property
     def open(self) -> bool:
@@ -61,10 +70,14 @@ class Journal:
 
     def flush(self) -> None:
         """Write what was taken since the last time."""
-        if self._file is not None and self._lines:
+        if self._file is None or not self._lines:
+            return
+        try:
             self._file.write("\n".join(self._lines) + "\n")
             self._file.flush()
-            self._lines = []
+        except OSError as error:
+            self._give_up(error)
+        self._lines = []
 
     def close(self, why: str) -> None:
         """Take no more events."""
@@ -72,8 +85,20 @@ class Journal:
             return
         self._lines.append(json.dumps({"event": "full", "step": self.step, "why": why}))
         self.flush()
-        self._file.close()
-        self._file = None
+        self._drop()
+
+    def _drop(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
+
+    def _give_up(self, error: OSError) -> None:
+        """Leave no file: one without its end would look whole."""
+        logging.getLogger(__name__).warning("no ledger is kept: %s", error)
+        self._drop()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
 
 
 class _Ledger:

@@ -1,0 +1,146 @@
+"""Trials whose launches are doubles: what of them is an effect of the fault, and what is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from matrixrun.evidence.errors import EngineError
+from matrixrun.evidence.launches import Launch, LaunchEnd, LaunchOutcome, Role
+from matrixrun.evidence.ledger import Closed, Event
+from matrixrun.evidence.requests import Pass
+from matrixrun.faultbench import pair, run
+from matrixrun.faultbench.catalogue import SPECIMENS, Specimen
+from matrixrun.faultbench.pair import STATE_BENCH, LaunchDied, Launches
+from matrixrun.faultbench.trial import Bench
+from matrixrun.judge import settings_for
+from matrixrun.workloads.prompts import workload_of
+
+TRACED_FAULT = next(one for one in SPECIMENS if one.name == "leaked-step")
+PLAIN_FAULT = next(one for one in SPECIMENS if one.name == "damaged-on-resume")
+HARMLESS = next(one for one in SPECIMENS if one.name == "healthy-ledger")
+
+
+@pytest.fixture
+def ledgers() -> dict[Role, bytes]:
+    """What the launches have written down."""
+    return {}
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, ledgers: dict[Role, bytes]) -> list[Role]:
+    """The launches started, in order; their engines are doubles that die of every pass."""
+    roles: list[Role] = []
+
+    class BodyDouble:
+        def __init__(self, launch: Launch, _: object) -> None:
+            self._launch = launch
+
+        def start(self) -> LaunchOutcome:
+            roles.append(self._launch.role)
+            return self._outcome(LaunchEnd.SERVED)
+
+        def run(self, _: Pass) -> LaunchOutcome:
+            return self._outcome(LaunchEnd.DIED)
+
+        def finish(self) -> None:
+            return None
+
+        def ledger(self) -> bytes:
+            return ledgers.get(self._launch.role, b"")
+
+        def _outcome(self, end: LaunchEnd) -> LaunchOutcome:
+            return LaunchOutcome(launch=self._launch.id, fingerprint="", end=end, message="words")
+
+    monkeypatch.setattr(pair, "LaunchBody", BodyDouble)
+    return roles
+
+
+@pytest.fixture
+def launches(started: list[Role], tmp_path: Path) -> Launches:
+    return Launches(tmp_path, print, {"draft_model"}, file=STATE_BENCH, probes={"ledger", None})
+
+
+def dying(launches: Launches, role: Role, specimen: Specimen) -> run.TrialResult:
+    """Return what comes of a trial in whose first pass the engine of `role` dies."""
+    (one,) = launches.pairs.values()
+    pass_ = Pass(id="p", requests=())
+
+    class BenchDouble(Bench):
+        def trial(self, *_: object) -> run.TrialResult:
+            self.pair.run(role, pass_)
+            raise AssertionError
+
+    bench = BenchDouble(one, workload_of(()), settings_for(launches.matrix), {})
+    return run._trial(bench, specimen, 0, print)
+
+
+@pytest.mark.parametrize(
+    ("specimen", "role", "caught"),
+    [
+        (TRACED_FAULT, Role.TRACED, True),
+        (TRACED_FAULT, Role.ON, False),
+        (PLAIN_FAULT, Role.ON, True),
+        (HARMLESS, Role.ON, True),
+    ],
+)
+def test_the_launch_that_died_is_started_again_and_a_fault_is_caught_where_it_is(
+    launches: Launches, started: list[Role], specimen: Specimen, role: Role, caught: bool
+):
+    result = dying(launches, role, specimen)
+    assert started == [role]
+    assert (result.verdict, result.finding, result.caught) == ("ERROR", "died", caught)
+    launches.stop()
+
+
+def test_an_off_launch_that_dies_ends_the_bench(launches: Launches):
+    with pytest.raises(EngineError, match="words") as raised:
+        dying(launches, Role.A, TRACED_FAULT)
+    assert not isinstance(raised.value, LaunchDied)
+    launches.stop()
+
+
+START = b'{"event":"start","blocks":9,"block_size":16}\n'
+STEP = b'{"event":"closed","step":1,"in_use":0,"requests":0}\n'
+FULL = b'{"event":"full","step":2}\n'
+
+
+def written_in_a_trial(
+    launches: Launches, ledgers: dict[Role, bytes], more: bytes, place: Role
+) -> dict[str, tuple[Event, ...]]:
+    """Return what a trial sees of ledgers to which it adds `more`; the traced launch's alone."""
+    (one,) = launches.pairs.values()
+    launches.outcomes = {name: launches._bodies[name].start() for name in launches.launches}
+    ledgers[Role.TRACED] = START
+    bench = Bench(one, workload_of(()), settings_for(launches.matrix), {})
+    written = bench._written()
+    ledgers[Role.TRACED] += more
+    return bench._ledgers(written, place)
+
+
+def test_a_trial_sees_what_its_ledger_holds_since_the_one_before(
+    launches: Launches, ledgers: dict[Role, bytes]
+):
+    assert written_in_a_trial(launches, ledgers, STEP, Role.TRACED) == {
+        "traced": (Closed(step=1, in_use=0, requests=0),)
+    }
+
+
+@pytest.mark.parametrize("more", [b"", FULL, STEP + FULL])
+def test_a_ledger_that_has_ended_is_no_miss_of_the_judge(
+    launches: Launches, ledgers: dict[Role, bytes], more: bytes
+):
+    with pytest.raises(EngineError, match=r"its ledger has ended(?s:.)*LARGEST"):
+        written_in_a_trial(launches, ledgers, more, Role.TRACED)
+
+
+def test_the_ledger_of_a_launch_that_is_sent_nothing_may_be_as_it_was(
+    launches: Launches, ledgers: dict[Role, bytes]
+):
+    assert written_in_a_trial(launches, ledgers, b"", Role.ON) == {"traced": ()}
+
+
+def test_the_benchs_ledgers_have_room_for_all_trials(launches: Launches):
+    traced = launches.pairs["draft_model"].launch(Role.TRACED)
+    assert int(traced.command.env["MATRIXRUN_LEDGER_LARGEST"]) == 1_000_000_000
