@@ -44,7 +44,7 @@ def started(target: Path, cache: Path, recipe: Recipe) -> tuple[dict[str, str], 
     body = LaunchBody(launch(target, recipe), LaunchSettings(cache, 60.0, 20.0, 60.0))
     outcome = body.start()
     assert outcome.end is LaunchEnd.SERVED, outcome
-    outcome, log = body.finish()
+    outcome, log, _ = body.finish()
     return json.loads(log.decode().splitlines()[0])["caches"], outcome.checkpoints
 
 
@@ -79,7 +79,7 @@ def test_what_ended_a_launch_first_is_its_end_not_how_its_engine_was_stopped_the
         time.sleep(0.02)
     abandoned = body.abandon(LaunchEnd.DIED, "its process group on node 1 ended", "why")
     starting.join(60)
-    outcome, _ = body.finish()
+    outcome = body.finish().outcome
     assert abandoned.end is outcome.end is LaunchEnd.DIED
     assert "node 1" in outcome.message
 
