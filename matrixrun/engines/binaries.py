@@ -56,6 +56,19 @@ SOURCES = {
 }
 
 
+def find(name: str) -> Source:
+    """What `builtin:NAME` is built of.
+
+    Raises:
+        UserError: there is no such name.
+    """
+    source = SOURCES.get(name.removeprefix(PREFIX))
+    if source is None:
+        known = ", ".join(f"{PREFIX}{one}" for one in SOURCES)
+        raise UserError(f"there is no {name}", remedy=f"known are {known}; or give a path")
+    return source
+
+
 def build(name: str, *, cache: Path, timeout: float, on_line: OnLine) -> Path:
     """The executable `builtin:NAME`, built under `cache`/engines when it is not there yet.
 
@@ -63,10 +76,7 @@ def build(name: str, *, cache: Path, timeout: float, on_line: OnLine) -> Path:
         UserError: there is no such name, or no CMake or compiler.
         BuildError: it does not build in `timeout` seconds, with the end of what was printed.
     """
-    source = SOURCES.get(name.removeprefix(PREFIX))
-    if source is None:
-        known = ", ".join(f"{PREFIX}{one}" for one in SOURCES)
-        raise UserError(f"binary: there is no {name}", remedy=f"known are {known}; or give a path")
+    source = find(name)
     path = cache / "engines" / source.key
     executable = path / "bin" / source.targets[0]
     if (path / COMPLETE).exists() and not os.access(path.parent, os.W_OK):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from matrixrun import engines, models
+from matrixrun.engines import binaries
 from matrixrun.evidence.errors import UserError
 from matrixrun.matrix import AXES, CLIENT_AXES, Expansion, Matrix, expand, load
 from matrixrun.matrix.problems import Key, Problem, raise_problems
@@ -53,6 +54,12 @@ def _engine(matrix: Matrix, name: str) -> Iterator[Problem]:
         engines.get(matrix.engines[name].kind)
     except UserError as error:
         yield Problem(("engines", name, "kind"), error.message, error.remedy)
+    binary = matrix.engines[name].binary or ""
+    try:
+        if binary.startswith(binaries.PREFIX):
+            binaries.find(binary)
+    except UserError as error:
+        yield Problem(("engines", name, "binary"), error.message, error.remedy)
 
 
 def _attached(matrix: Matrix, expansion: Expansion, name: str) -> Iterator[Problem]:

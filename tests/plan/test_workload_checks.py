@@ -58,3 +58,15 @@ def test_a_workload_that_does_not_exist_is_told_with_its_place(tmp_path: Path) -
         plan_file(file)
     assert (caught.value.line, caught.value.key) == (7, "workload.categories[1]")
     assert caught.value.remedy == "did you mean 'chat'?"
+
+
+def test_a_server_that_cannot_be_built_is_told_before_anything_runs(tmp_path: Path) -> None:
+    file = tmp_path / "misspelt.yaml"
+    file.write_text(
+        "name: misspelt\n"
+        'engines: {llamacpp: {kind: llamacpp, binary: "builtin:llama-sever"}}\n'
+        "models: {dense: {target: {path: org/dense}}}\n"
+        "grid: {engine: llamacpp, model: dense, speculation: {method: ngram-simple}}\n"
+    )
+    with pytest.raises(MatrixError, match=r"engines\.llamacpp\.binary: there is no builtin"):
+        plan_file(file)
