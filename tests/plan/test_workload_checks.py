@@ -66,7 +66,8 @@ def test_a_server_that_cannot_be_built_is_told_before_anything_runs(tmp_path: Pa
         "name: misspelt\n"
         'engines: {llamacpp: {kind: llamacpp, binary: "builtin:llama-sever"}}\n'
         "models: {dense: {target: {path: org/dense}}}\n"
-        "grid: {engine: llamacpp, model: dense, speculation: {method: ngram-simple}}\n"
+        "grid: {engine: llamacpp, model: dense, batch_size: 1, speculation: {method: ngram-simple,"
+        " num_speculative_tokens: 2}}\n"
     )
     with pytest.raises(MatrixError, match=r"engines\.llamacpp\.binary: there is no builtin"):
         plan_file(file)
