@@ -1,13 +1,14 @@
 """How many sampled tokens show a wrong sampler, and how often is a right one accused?
 
-    python benchmarks/sampling_power.py RESULTS [--repeats 300] [--seed 0] [--json FILE]
+    python benchmarks/sampling_power.py [RESULTS] [--repeats 300] [--seed 0] [--json FILE]
 
 RESULTS is a sweep with the probe `sampling`. The target's own laws are taken from it: what A scored
-of the off arm's samples, given their real prefixes. From those laws tokens are drawn again, as a
+of the off arm's samples, given their real prefixes. Without it they are those of the tests'
+simulated target (`tests/judge/sampling_simulator.py`). From those laws tokens are drawn again, as a
 right sampler would and as each wrong one would, and the bets of the judge are made on them. Drafts
-are the target's best token in three steps of four, its second best else. A detection is a p-value
-that stands by itself among the tests of a cell with equality and sampling. Under a right sampler
-the shares are false alarms.
+are the target's best token in three steps of four, its second best else, one token at each place. A
+detection is a p-value that stands by itself among the tests of a cell with equality and sampling.
+Under a right sampler the shares are false alarms.
 """
 
 from __future__ import annotations
@@ -15,14 +16,20 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from matrixrun.judge import JudgeSettings
-from matrixrun.judge.betting import Draws, wager
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from judge.sampling_simulator import Sampler as SimulatedSampler
+from judge.sampling_simulator import observed
+
+from matrixrun.judge import JudgeSettings, ProbeObserved
+from matrixrun.judge.betting import Draws, Flags, wager
 from matrixrun.judge.case import Floats, Ints
 from matrixrun.judge.sampled import sampled
 from matrixrun.judge.witnesses import PROBE_WITNESSES, RATE_TESTS
@@ -32,7 +39,8 @@ from matrixrun.record.replay import Reader
 SIZES = (250, 500, 1000, 2000, 4000)
 BEST_DRAFTED = 0.75
 Random = np.random.Generator
-Sampler = Callable[[Floats, Ints, Random], Ints]
+# Of laws [N, K] and drafts [N]: the outcomes and whether each is the draft's, taken.
+Sampler = Callable[[Floats, Ints, Random], tuple[Ints, Flags]]
 
 
 def drawn(law: Floats, random: Random) -> Ints:
@@ -48,46 +56,37 @@ def without(law: Floats, draft: Ints) -> Floats:
     return rest
 
 
-def right(law: Floats, draft: Ints, random: Random) -> Ints:  # noqa: ARG001 - a sampler's
-    return drawn(law, random)
+def accepting(
+    chance: Callable[[Floats], Floats], residual: Callable[[Floats, Ints, Random], Ints]
+) -> Sampler:
+    """Return a sampler that takes a draft of probability p with `chance(p)`, else draws from what
+    `residual` leaves."""
+
+    def sampler(law: Floats, draft: Ints, random: Random) -> tuple[Ints, Flags]:
+        taken = random.random(draft.size) < chance(law[np.arange(draft.size), draft])
+        return np.where(taken, draft, residual(law, draft, random)), taken
+
+    return sampler
 
 
-def unreduced(law: Floats, draft: Ints, random: Random) -> Ints:
-    """The rejected draft token stays in the law that is drawn from."""
-    taken = random.random(draft.size) < law[np.arange(draft.size), draft]
-    return np.where(taken, draft, drawn(law, random))
+def reduced(law: Floats, draft: Ints, random: Random) -> Ints:
+    return drawn(without(law, draft), random)
 
 
-def greedy(law: Floats, draft: Ints, random: Random) -> Ints:
-    """After a rejection the best token that is left."""
-    taken = random.random(draft.size) < law[np.arange(draft.size), draft]
-    return np.where(taken, draft, without(law, draft).argmax(axis=1))
-
-
-def eager(law: Floats, draft: Ints, random: Random) -> Ints:
-    """Drafts accepted with p / 0.9."""
-    taken = random.random(draft.size) < law[np.arange(draft.size), draft] / 0.9
-    return np.where(taken, draft, drawn(without(law, draft), random))
-
-
-def leaking(law: Floats, draft: Ints, random: Random) -> Ints:
-    """The draft token in one place of 20, whatever the target says."""
-    return np.where(random.random(draft.size) < 0.05, draft, drawn(law, random))
-
-
-def second_missing(law: Floats, draft: Ints, random: Random) -> Ints:
+def second_missing(law: Floats, draft: Ints, random: Random) -> tuple[Ints, Flags]:
     """A residual that takes the draft token off even where it was not rejected: in one place of
     ten it cannot come."""
     some = random.random(draft.size) < 0.1
-    return np.where(some, drawn(without(law, draft), random), drawn(law, random))
+    outcome, taken = SAMPLERS["right"](law, draft, random)
+    return np.where(some, reduced(law, draft, random), outcome), taken & ~some
 
 
 SAMPLERS: dict[str, Sampler] = {
-    "right": right,
-    "residual not reduced": unreduced,
-    "residual greedy": greedy,
-    "drafts accepted with p / 0.9": eager,
-    "draft token in 1 of 20": leaking,
+    "right": accepting(lambda p: p, reduced),
+    "residual not reduced": accepting(lambda p: p, lambda law, _, random: drawn(law, random)),
+    "residual greedy": accepting(lambda p: p, lambda law, draft, _: without(law, draft).argmax(1)),
+    "drafts accepted with p / 0.9": accepting(lambda p: p / 0.9, reduced),
+    "draft token in 1 of 20": accepting(lambda p: 0.05 + 0.95 * p, reduced),
     "draft token impossible in 1 of 10": second_missing,
 }
 
@@ -95,25 +94,38 @@ SAMPLERS: dict[str, Sampler] = {
 def detected(draws: Draws, sampler: Sampler, random: Random, level: float) -> bool:
     """Return whether the bets on tokens drawn again by `sampler` reach the level."""
     chosen = random.random(draws.token.size) < BEST_DRAFTED
-    outcome = sampler(draws.law, np.where(chosen, 0, 1), random)
-    return wager(replace(draws, outcome=outcome)).log >= math.log(1.0 / level)
+    outcome, taken = sampler(draws.law, np.where(chosen, 0, 1), random)
+    logprob = np.log(draws.law[np.arange(outcome.size), outcome])
+    drawn_again = replace(
+        draws, outcome=outcome, logprob=logprob, taken=taken, draft=np.zeros_like(outcome)
+    )
+    return wager(drawn_again, single=True).log >= math.log(1.0 / level)
 
 
-def laws_of(root: Path) -> Draws:
-    """Return the off arm's sampled tokens of the first cell of a sweep that has them."""
+def laws_of(root: Path | None) -> Draws:
+    """Return the off arm's sampled tokens of the first cell of a sweep that has them, or of the
+    simulated target."""
+    if root is None:
+        found = laid_out(observed(SimulatedSampler(seed=1), prompts=44))
+        assert found is not None
+        return found
     store = Store.open(root)
     for cell in Reader(store).cells(store.evidences()):
         for probe in cell.probes:
             if probe.kind == "sampling":
-                draws = sampled(probe.answers("off"), probe.scores.get("off", ())).draws()
+                draws = laid_out(probe)
                 if draws is not None:
                     return draws
     raise SystemExit(f"{root}: no cell was sampled")
 
 
+def laid_out(probe: ProbeObserved) -> Draws | None:
+    return sampled(probe.answers("off"), probe.scores.get("off", ())).draws()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", type=Path)
+    parser.add_argument("results", type=Path, nargs="?")
     parser.add_argument("--repeats", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)

@@ -15,6 +15,7 @@ is left are exact.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,8 +25,12 @@ from matrixrun.judge.case import Floats, Ints
 
 # The part of the capital that goes on an alternative: a fault in one token of 30, 7, 2.
 STAKES = (0.03, 0.15, 0.5)
+# The same for draft tokens that are let through: one in 300, 30, 3.
+LEAK_STAKES = (0.003, 0.03, 0.3)
 # Below this a probability is what is left of float32 rounding.
 LEAST_PROBABILITY = 1e-7
+# A draft token less likely than this pays as if it were so likely: one token decides nothing alone.
+LEAST_ACCEPTED = 1e-4
 
 Flags = NDArray[np.bool_]
 
@@ -35,8 +40,9 @@ class Draws:
     """Sampled tokens in the order sampled [N]: `token`, its `logprob` by the target; the target's
     best `top` [N, K] by id and their `law` [N, K + 1], the last entry that of all others together;
     `outcome` [N], the place of the token in `law`; `draft` [N], the place in its step's draft, -1
-    where none was offered or it is not known, `bonus` where a whole draft had been taken;
-    `owner` [N] the answer it belongs to, `position` [N] its place there."""
+    where none was offered or it is not known, `taken` where it is the draft's own token, `bonus`
+    where a whole draft had been taken; `owner` [N] the answer it belongs to, `position` [N] its
+    place there."""
 
     token: Ints
     logprob: Floats
@@ -44,6 +50,7 @@ class Draws:
     law: Floats
     outcome: Ints
     draft: Ints
+    taken: Flags
     bonus: Flags
     owner: Ints
     position: Ints
@@ -142,8 +149,9 @@ class Wealth:
     bets: int
 
 
-def wager(draws: Draws) -> Wealth:
-    """Return the capital after betting on every alternative in every class at every stake."""
+def wager(draws: Draws, *, single: bool = False) -> Wealth:
+    """Return the capital after betting on every alternative in every class at every stake; where
+    the drafter offers a `single` token at each place, on drafts let through as well."""
     places = np.arange(draws.token.size)
     odds = draws.law[places, draws.outcome]
     logs: list[float] = []
@@ -155,7 +163,30 @@ def wager(draws: Draws) -> Wealth:
             for stake in STAKES:
                 logs.append(float(np.log1p(stake * (ratio[flags] - 1.0)).sum()))
                 names.append(f"{name}, {group}")
+    if single:
+        leaks = wager_on_leaks(draws)
+        logs += leaks
+        names += ["draft tokens let through"] * len(leaks)
     return _together(logs, names)
+
+
+def wager_on_leaks(draws: Draws) -> list[float]:
+    """Return the capital after betting that draft tokens are taken more often than they are likely,
+    at each stake.
+
+    Which token was offered is unknown where it was rejected, and need not be known: a single
+    token d is taken with its probability p(d), so that what pays 1 / p(token) where the draft's
+    token was taken, and nothing else, pays 1 on average. A draft that is taken whatever the target
+    says is mostly an unlikely token, and pays highly. A drafter that draws from a law of its own,
+    or offers several tokens at a place, is not bound by this: there min(1, p / q) is what is
+    taken (Leviathan, Kalman and Matias 2023, arXiv 2211.17192; Chen et al. 2023, arXiv 2302.01318).
+    """
+    offered = draws.draft >= 0
+    if not offered.any():
+        return []
+    likely = np.exp(np.clip(draws.logprob[offered], math.log(LEAST_ACCEPTED), 0.0))
+    paid = draws.taken[offered] / likely
+    return [float(np.log1p(stake * (paid - 1.0)).sum()) for stake in LEAK_STAKES]
 
 
 def wager_on_collisions(pairs: Floats) -> Wealth:

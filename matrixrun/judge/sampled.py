@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from matrixrun.evidence.requests import IntArray, Observation, Score
-from matrixrun.judge.betting import Draws, law_of, outcome_of
+from matrixrun.judge.betting import Draws, Flags, law_of, outcome_of
 from matrixrun.judge.case import Floats, Ints
 
 AGAIN = ".again"
+SGLANG_CHAINS = ("EAGLE", "EAGLE3", "STANDALONE", "NEXTN")
 
 
 @dataclass(frozen=True)
@@ -103,13 +105,41 @@ def sampled(answers: Sequence[Observation], scores: Sequence[Score]) -> Sampled:
     )
 
 
+def offers_single_tokens(facts: Mapping[str, Any]) -> bool:
+    """Return whether a launch reports of itself that its drafts hold one token at each place, not
+    drawn from a law that acceptance reckons with: its own probability is then the chance that it
+    is taken. False where it is not said.
+
+    vLLM's drafters take their best token unless told otherwise (`config/speculative.py` in 0.32,
+    `draft_sample_method`, `rejection_sample_method`); llama.cpp draws the target's token first and
+    then looks whether the draft's is the same (`common/sampling.cpp`,
+    `common_sampler_sample_and_accept_n`); SGLang's chains of a draft model do as vLLM's unless
+    told to draw, or to accept beyond the target's odds.
+    """
+    engine = facts.get("engine")
+    if engine == "vllm":
+        return bool(facts.get("speculative_method")) and (
+            facts.get("speculative_draft_sample_method", "greedy") == "greedy"
+            and facts.get("speculative_rejection_sample_method", "standard") == "standard"
+        )
+    if engine == "sglang":
+        thresholds = ("speculative_accept_threshold_single", "speculative_accept_threshold_acc")
+        return (
+            facts.get("speculative_algorithm") in SGLANG_CHAINS
+            and int(facts.get("speculative_eagle_topk") or 0) == 1
+            and not facts.get("speculative_use_rejection_sampling")
+            and all(float(facts.get(name, 1.0)) == 1.0 for name in thresholds)
+        )
+    return engine == "llamacpp"
+
+
 def _draws(place: int, answer: Observation, score: Score) -> Draws:
     tokens = answer.token_ids.astype(np.int64)
     top, logprobs = score.top_ids, score.top_logprobs
     if top.ndim != 2:
         # Of an engine that tells the best token alone, the others are one outcome.
         top, logprobs = score.best_ids[:, None], score.best_logprobs[:, None]
-    draft, bonus = _places(answer)
+    draft, taken, bonus = _places(answer)
     return Draws(
         token=tokens,
         logprob=score.token_logprobs.astype(np.float64),
@@ -117,28 +147,31 @@ def _draws(place: int, answer: Observation, score: Score) -> Draws:
         law=law_of(logprobs.astype(np.float64)),
         outcome=outcome_of(tokens, top.astype(np.int64)),
         draft=draft,
+        taken=taken,
         bonus=bonus,
         owner=np.full(tokens.size, place, dtype=np.int64),
         position=np.arange(tokens.size, dtype=np.int64),
     )
 
 
-def _places(answer: Observation) -> tuple[Ints, np.ndarray]:
-    """Return each token's place in its step's draft, -1 where it is not known, and whether a whole
-    draft had been taken before it. Where some tokens came without a step, and engines do not list
-    those, it is not known where the steps lie."""
+def _places(answer: Observation) -> tuple[Ints, Flags, Flags]:
+    """Return each token's place in its step's draft, -1 where it is not known, whether it is the
+    draft's own token, and whether a whole draft had been taken before it. Where some tokens came
+    without a step, and engines do not list those, it is not known where the steps lie."""
     size = answer.token_ids.size
-    draft, bonus = np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=bool)
+    draft = np.full(size, -1, dtype=np.int64)
+    taken, bonus = np.zeros(size, dtype=bool), np.zeros(size, dtype=bool)
     emitted = answer.accepted.astype(np.int64) + 1
     known = answer.steps_ordered and emitted.size > 0
     if not known or not emitted[:-1].sum() < size - 1 <= emitted.sum():
-        return draft, bonus
+        return draft, taken, bonus
     owner = np.repeat(np.arange(emitted.size), emitted)
     place = np.arange(owner.size) - np.repeat(np.cumsum(emitted) - emitted, emitted)
     offered = answer.drafted.astype(np.int64)[owner]
     bonus[1:] = (place == offered)[: size - 1]
     draft[1:] = np.where(place < offered, place, -1)[: size - 1]
-    return draft, bonus
+    taken[1:] = (place < answer.accepted[owner])[: size - 1]
+    return draft, taken, bonus
 
 
 def _shared(first: IntArray, score: Score, second: IntArray) -> Floats:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 from scipy import special
 
 from matrixrun.evidence.requests import Evaluation, Observation, Score
 from matrixrun.judge import CellObservations, ProbeObserved
 
-from .simulator import VOCABULARY, Arm, Pair, Target, simulate
+from .simulator import VOCABULARY, Arm, Pair, Target, outcome, simulate
 
 TOP = 8
 PROMPT = 4
@@ -40,12 +41,14 @@ def greedy(random: np.random.Generator, law: np.ndarray, draft: int) -> int:
 @dataclass(frozen=True)
 class Sampler:
     """How an arm samples: `residual` after a rejection, `leak` added to the chance that a draft is
-    taken, `drafts` tokens a step (0: none), `noise` of its logits, `shared` the share of answers
-    that repeat the noise of the sample before."""
+    taken, `let_through` the share of drafts taken whatever the target says, `drafts` tokens a step
+    (0: none), `noise` of its logits, `shared` the share of answers that repeat the noise of the
+    sample before."""
 
     seed: int
     residual: Callable[[np.random.Generator, np.ndarray, int], int] = right
     leak: float = 0.0
+    let_through: float = 0.0
     drafts: int = 3
     noise: float = 0.0
     shared: float = 0.0
@@ -81,7 +84,8 @@ def sample(sampler: Sampler, random: np.random.Generator, prompt: int, tokens: i
                 ids.append(int(random.choice(law.size, p=law)))
                 break
             draft = _draft(law, prompt, len(ids))
-            if random.random() < law[draft] + sampler.leak:
+            chance = law[draft] + sampler.leak + sampler.let_through * (1.0 - law[draft])
+            if random.random() < chance:
                 ids.append(draft)
                 taken += 1
                 continue
@@ -160,6 +164,9 @@ def observed(
 CELL = simulate(Pair(on=Arm(accept=0.7, seed=1)))
 
 
-def cell(seen: ProbeObserved) -> CellObservations:
-    """Return a healthy cell with what the probe saw."""
-    return replace(CELL, probes=(seen,))
+def cell(seen: ProbeObserved, facts: Mapping[str, object] | None = None) -> CellObservations:
+    """Return a healthy cell with what the probe saw; its on launch reports `facts` of itself."""
+    ends = {**CELL.evidence.outcomes, "on": outcome("on", facts=facts or {})}
+    return replace(
+        CELL, probes=(seen,), evidence=msgspec.structs.replace(CELL.evidence, outcomes=ends)
+    )

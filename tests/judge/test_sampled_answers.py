@@ -6,19 +6,25 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from matrixrun.evidence.verdicts import Severity, Verdict
 from matrixrun.judge import JudgeSettings, judge_sweep
-from matrixrun.judge.betting import law_of, wager, wager_on_collisions
-from matrixrun.judge.sampled import sampled
+from matrixrun.judge.betting import Draws, law_of, wager, wager_on_collisions, wager_on_leaks
+from matrixrun.judge.sampled import offers_single_tokens, sampled
 
 from .sampling_simulator import Sampler, cell, greedy, observed, unreduced
 
 SETTINGS = JudgeSettings(detect_rate=0.1)
 
 
-def result_of(seen):
-    return judge_sweep([cell(seen)], SETTINGS).results[0]
+GREEDY_DRAFTS = {"engine": "vllm", "speculative_method": "draft_model"}
+CHAIN = {"engine": "sglang", "speculative_algorithm": "EAGLE", "speculative_eagle_topk": 1}
+
+
+def result_of(seen, facts=None):
+    return judge_sweep([cell(seen, facts)], SETTINGS).results[0]
 
 
 def faults(result):
@@ -42,6 +48,66 @@ def test_a_wrong_residual_fails(residual):
 def test_drafts_taken_too_often_fail():
     result = result_of(observed(Sampler(seed=1, leak=0.25), prompts=24))
     assert "distribution" in faults(result)
+
+
+def test_drafts_let_through_now_and_then_fail_where_a_place_has_a_single_draft_token():
+    """Few enough that the tokens alone do not show it: what is taken of the drafts does."""
+    seen = observed(Sampler(seed=1, let_through=0.1), prompts=24)
+    result = result_of(seen, GREEDY_DRAFTS)
+    assert result.verdict is Verdict.FAIL
+    told = next(one.text for one in result.findings if one.kind == "distribution")
+    assert "draft tokens let through" in told
+    assert "distribution" not in faults(result_of(seen))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1, 0.3])
+def test_right_drafts_of_single_tokens_are_not_let_through(noise):
+    for seed in range(3):
+        result = result_of(observed(Sampler(seed=seed, noise=noise), noise=noise), GREEDY_DRAFTS)
+        assert result.verdict is Verdict.PASS, result.reason
+
+
+def leak_bets(chances, taken):
+    """What the bets on single draft tokens of these chances make of 1, by stake."""
+    size = len(chances)
+    one = {name: np.zeros(size, dtype=np.int64) for name in Draws.__dataclass_fields__}
+    one |= {"taken": np.asarray(taken), "logprob": np.log(chances)}
+    return np.exp(wager_on_leaks(Draws(**one)))
+
+
+@given(chance=st.floats(1e-4, 1.0))
+def test_a_draft_taken_at_its_own_probability_pays_1_on_average(chance):
+    mean = chance * leak_bets([chance], [True]) + (1.0 - chance) * leak_bets([chance], [False])
+    assert mean == pytest.approx(np.ones_like(mean))
+
+
+def test_right_acceptance_hardly_ever_makes_20_of_1():
+    random = np.random.default_rng(6)
+    chances = np.repeat([0.002, 0.02, 0.2, 0.9], 25)
+    wealth = [leak_bets(chances, random.random(100) < chances).mean() for _ in range(2000)]
+    assert np.mean(np.array(wealth) >= 20.0) <= 0.05
+
+
+@pytest.mark.parametrize(
+    ("single", "facts"),
+    [
+        (True, GREEDY_DRAFTS),
+        (True, {**GREEDY_DRAFTS, "speculative_draft_sample_method": "greedy"}),
+        (False, {**GREEDY_DRAFTS, "speculative_draft_sample_method": "probabilistic"}),
+        (False, {**GREEDY_DRAFTS, "speculative_rejection_sample_method": "block"}),
+        (False, {"engine": "vllm"}),
+        (True, {"engine": "llamacpp"}),
+        (True, CHAIN),
+        (True, {**CHAIN, "speculative_algorithm": "EAGLE3"}),
+        (False, {**CHAIN, "speculative_eagle_topk": 4}),
+        (False, {**CHAIN, "speculative_algorithm": "NGRAM"}),
+        (False, {**CHAIN, "speculative_accept_threshold_single": 0.8}),
+        (False, {**CHAIN, "speculative_use_rejection_sampling": True}),
+        (False, {}),
+    ],
+)
+def test_which_drafters_offer_single_tokens_follows_from_what_the_launch_says(single, facts):
+    assert offers_single_tokens(facts) is single
 
 
 def test_samples_that_share_their_noise_fail_although_each_follows_the_law():

@@ -20,7 +20,7 @@ import numpy as np
 from matrixrun.evidence.verdicts import Finding, Severity, Verdict
 from matrixrun.judge.betting import Draws, Wealth, wager, wager_on_collisions
 from matrixrun.judge.case import Floats
-from matrixrun.judge.sampled import Sampled, sampled
+from matrixrun.judge.sampled import Sampled, offers_single_tokens, sampled
 from matrixrun.judge.statistics import sign_flip_p_value
 from matrixrun.judge.testimony import Objection, RateTest, Testimony
 
@@ -46,7 +46,8 @@ def examine_distribution(examination: ProbeExamination) -> Testimony:
     missing = _missing(arms)
     if missing is not None:
         return told + _inconclusive(missing)
-    return told + _law(arms) + _collisions(arms) + _compared(arms) + _seeds(arms)
+    single = _single_tokens(examination)
+    return told + _law(arms, single=single) + _collisions(arms) + _compared(arms) + _seeds(arms)
 
 
 def _figures(arms: dict[str, Sampled]) -> dict[str, float]:
@@ -75,14 +76,19 @@ def _inconclusive(reason: str) -> Testimony:
     return Testimony(objections=(Objection(Verdict.INCONCLUSIVE, f"[{PROBE}] {reason}"),))
 
 
-def _law(arms: dict[str, Sampled]) -> Testimony:
+def _single_tokens(examination: ProbeExamination) -> bool:
+    outcome = examination.evidence.outcomes.get("on")
+    return outcome is not None and offers_single_tokens(outcome.facts)
+
+
+def _law(arms: dict[str, Sampled], *, single: bool) -> Testimony:
     """Return the bet on single tokens."""
     draws = {name: arm.draws() for name, arm in arms.items()}
     known = {name: many for name, many in draws.items() if many is not None and many.token.size}
     if len(known) < len(arms):
         return _inconclusive("an arm's samples have one token at most")
     return _betted(
-        {name: wager(many) for name, many in known.items()},
+        {name: wager(many, single=single) for name, many in known.items()},
         "distribution",
         f"{known['on'].token.size} sampled tokens do not follow the target's own probabilities",
         _counts(known["on"]),
