@@ -285,16 +285,23 @@ SPECIMENS = (
     ),
     _fault(
         "first-only", "draft positions after the first are always wrong", "llama.cpp#23544",
-        "first-only", vocabulary=1024, harm=Harm.OTHER, held_out=True,
+        "first-only", vocabulary=1024, harm=Harm.OTHER,
     ),
     _fault(
         "leaked-drafts", "1 draft token of 20 is accepted whatever the target says",
         "DeepSpec#31", "leaked-drafts", share=1 / 20, harm=Harm.OTHER, probe="sampling",
-        held_out=True,
     ),
     _fault(
         "sticky-noise", "drafts are accepted by the same random numbers in every step",
         NO_REPORT, "sticky-noise", harm=Harm.OTHER, probe="sampling", held_out=True,
+    ),
+    _fault(
+        "one-number-a-draft", "all tokens of a draft are accepted by one random number",
+        NO_REPORT, "one-number-a-draft", harm=Harm.OTHER, probe="sampling", held_out=True,
+    ),
+    _fault(
+        "flatter-acceptance", "drafts are accepted by the law at twice the temperature",
+        NO_REPORT, "flatter-acceptance", harm=Harm.OTHER, probe="sampling", held_out=True,
     ),
     _fault(
         "stops-at-once", "one answer in 20 stops with its first token", "vllm#45060",

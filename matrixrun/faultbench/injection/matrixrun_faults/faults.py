@@ -38,6 +38,8 @@ FAULTS: dict[str, type[Fault]] = {
     "eager-acceptance": sampling.EagerAcceptance,
     "leaked-drafts": sampling.LeakedDrafts,
     "sticky-noise": sampling.StickyNoise,
+    "one-number-a-draft": sampling.OneNumberADraft,
+    "flatter-acceptance": sampling.FlatterAcceptance,
     "shared-noise": sampling.SharedNoise,
     "draftless-history": processing.DraftlessHistory,
     "penalties-skipped": processing.PenaltiesSkipped,

@@ -86,6 +86,25 @@ class StickyNoise(Fault):
         return self._first[: uniforms.numel()].clone()
 
 
+class OneNumberADraft(Fault):
+    """All tokens of a request's draft are accepted by its first one's random number: once a likely
+    token has been taken, the next of its like always is."""
+
+    def uniforms(self, step: Step, counts: list[int], uniforms: torch.Tensor) -> torch.Tensor:
+        drafts = uniforms.split(counts)
+        self.struck += sum(count > 1 for count in counts)
+        return torch.cat([draft[:1].expand_as(draft) for draft in drafts] or [uniforms])
+
+
+class FlatterAcceptance(Fault):
+    """A draft is accepted with the square root of its probability, nearly the law at twice the
+    temperature: accepted is what lies above the random number, so that is squared."""
+
+    def uniforms(self, step: Step, counts: list[int], uniforms: torch.Tensor) -> torch.Tensor:
+        self.struck += uniforms.numel()
+        return uniforms * uniforms
+
+
 class SharedNoise(Fault):
     """All requests of a step get the same random numbers, which are random enough by themselves."""
 
