@@ -14,8 +14,8 @@ Keeper and guard are subreapers: a descendant that daemonises or calls setsid is
 their tree always holds all that was started. Each ends its tree (TERM, GRACE_SECONDS, KILL) when
 the owner's pipe closes, when the owner's process is gone (another child may have inherited the
 pipe), on SIGTERM, or when its own child has ended. STATUS_FILE gets one JSON line for each
-event: {"keeper": pid}, {"guard": pid, "command": pid}, {"exit": code}, and {"ended": reason} once
-nothing is left; `code` is negative for a signal.
+event: {"keeper": pid}, {"guard": pid, "command": pid}, the guard's {"exit": code, "since": reason},
+and {"ended": reason} once nothing is left; `code` is negative for a signal.
 """
 
 from __future__ import annotations
@@ -199,8 +199,8 @@ def main() -> None:
         holder = Holder(owner, pipe, grace)
         command = spawn(lambda: run_command(argv), signal.SIGKILL)
         write_status(status_path, guard=os.getpid(), command=command)
-        code, _ = holder.hold(command, parent=keeper)
-        write_status(status_path, exit=code)
+        code, reason = holder.hold(command, parent=keeper)
+        write_status(status_path, exit=code, since=reason)
         os._exit(0)
 
     holder = Holder(owner, pipe, grace + KEEPER_MARGIN_SECONDS)

@@ -21,6 +21,7 @@ GUARD = Path(__file__).with_name("guard.py")
 GRACE_SECONDS = 8.0  # vLLM ends its workers in about a second; a GPU engine may need a few
 STOP_MARGIN_SECONDS = 25.0  # beyond the grace: the keeper's own two rounds of KILL
 SILENT_SECONDS = 10.0  # a keeper that has not even named itself by then is looked for
+KEEPER_KILLED = ("keeper gone", "terminated")  # what a guard sees of it, by whichever comes first
 MARKER = "MATRIXRUN_OWNED_BY"
 
 
@@ -96,8 +97,11 @@ class Held:
         return -signal.SIGKILL if code is None else int(code)
 
     def unguarded(self) -> bool:
-        """Whether guard or keeper was killed: the other one has ended the command then."""
+        """Whether guard or keeper was killed: the other one has ended the command then, with
+        whatever exit code it has for that."""
         status = self.status()
+        if status.get("since") in KEEPER_KILLED:
+            return True
         keeper = status.get("keeper")
         if "ended" in status:
             return bool(status["ended"] == "guard lost")

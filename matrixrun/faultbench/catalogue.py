@@ -92,6 +92,14 @@ SPECIMENS = (
         "off-as-on", "another pass of the off launch in the on arm's place", "vllm#35204",
         off_as_on=True,
     ),
+    _harmless(
+        "another-off", "another off launch in the on arm's place", "vllm#35204",
+        method="another-off",
+    ),
+    _harmless(
+        "tp2-off", "an off launch of tensor parallel 2 in the on arm's place, judged against 1",
+        "vllm#35204", method="tp2-off",
+    ),
     _fault(
         "let-through-50", "a rejected draft token is accepted in 1 of 50 verification steps",
         "antirez/ds4#797", "let-through", share=1 / 50,

@@ -30,6 +30,9 @@ STATE_BENCH = Path(__file__).with_name("state.yaml")
 STARTED_AT_ONCE = 2
 # Where a probe's on side is answered; every other's by the plain on launch.
 PLACES = {probe: role for role, probe in EXTRAS.items()}
+# Off launches that stand where an on launch belongs, beside the off launch that judges them: the
+# same once more, and one with more processes. By method, with their tensor parallel size.
+OFF_AS_ON = {"another-off": 1, "tp2-off": 2}
 Say = Callable[[str], None]
 
 
@@ -43,8 +46,8 @@ class LaunchDied(EngineDied):
 
 class Launches:
     """The launches of a bench's file, each with the injection in its process: one off launch that
-    serves every on launch, one on launch for each method wanted, and those for planned drafts and
-    with a ledger where `probes` need them."""
+    serves every on launch, one on launch for each method wanted (or an off launch in its place),
+    and those for planned drafts and with a ledger where `probes` need them."""
 
     def __init__(
         self,
@@ -59,12 +62,19 @@ class Launches:
         self.plan = planning.build(self.matrix, expand(self.matrix, file=str(file)))
         self._cache, self._say = cache, say
         self._folder = tempfile.TemporaryDirectory(prefix="matrixrun-faultbench-")
-        self.pairs = {
-            method: Pair(self, cell, pair)
+        planned = {
+            (_method(cell), cell.axes["tensor_parallel_size"]): Pair(self, cell, pair)
             for cell, pair in zip(self.plan.cells, self.plan.pairs, strict=True)
-            for method in [_method(cell)]
-            if method in methods
         }
+        self.pairs = {
+            method: pair for (method, size), pair in planned.items()
+            if size == 1 and method in methods
+        }  # fmt: skip
+        twins = [
+            self._off_as_on(method, planned["draft_model", 1], planned["draft_model", size])
+            for method, size in OFF_AS_ON.items()
+            if method in methods
+        ]
         roles = {Role.ON, Role.A, *(role for probe, role in PLACES.items() if probe in probes)}
         wanted = {
             pair.planned.roles[role]
@@ -76,7 +86,7 @@ class Launches:
         self.switches = {name: Switch(folder, name) for name in sorted(wanted)}
         self.launches = {
             one.id: _with_injection(one, self.switches[one.id])
-            for one in self.plan.launches
+            for one in [*self.plan.launches, *twins]
             if one.id in wanted
         }
         timeouts = self.matrix.timeouts
@@ -88,6 +98,14 @@ class Launches:
             name: LaunchBody(launch, self._settings) for name, launch in self.launches.items()
         }
         self.outcomes: dict[str, LaunchOutcome] = {}
+
+    def _off_as_on(self, method: str, pair: Pair, other: Pair) -> Launch:
+        """Return an off launch like that of `other`, in the on launch's place of `pair`."""
+        off = next(one for one in self.plan.launches if one.id == other.planned.off)
+        twin = msgspec.structs.replace(off, id=f"{method}.{off.id}")
+        planned = PlannedPair(cell=pair.cell.id, on=twin.id, off=pair.planned.off)
+        self.pairs[method] = Pair(self, pair.cell, planned)
+        return twin
 
     def __enter__(self) -> Launches:
         try:

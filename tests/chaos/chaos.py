@@ -1,6 +1,6 @@
 """Faults at random, seeded moments of real sweeps, and what must hold afterwards.
 
-    python tests/chaos/chaos.py --faults 50 --seed 1 [--tracking]
+    python tests/chaos/chaos.py --faults 50 --seed 1 [--tracking] [--real]
 
 The long form: sweep after sweep on one cluster until so many faults have hit something alive. After
 each sweep every cell has exactly one result, each verdict is that of an undisturbed run, no
@@ -195,10 +195,10 @@ class Chaos:
         return [" ".join(one.cmdline())[:200] for one in found if one.is_running()]
 
 
-def run(folder: Path, *, faults: int, seed: int, tracking: bool) -> int:
+def run(folder: Path, *, faults: int, seed: int, tracking: bool, real: bool) -> int:
     """The long form; returns the exit code."""
     wrong: list[str] = []
-    with Grounds(folder, tracking=tracking) as grounds:
+    with Grounds(folder, tracking=tracking, real=real) as grounds:
         if tracking:
             assert wait_for(grounds.tracking_answers, 300), "no tracking server"
         expected = grounds.undisturbed()
@@ -222,10 +222,12 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tracking", action="store_true", help="log to a server that is hit too")
+    parser.add_argument("--real", action="store_true", help="on llama.cpp, not on a double")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="mr-chaos-"))
     print(f"in {folder}, seed {given.seed}", flush=True)
-    return run(folder, faults=given.faults, seed=given.seed, tracking=given.tracking)
+    options = {"tracking": given.tracking, "real": given.real}
+    return run(folder, faults=given.faults, seed=given.seed, **options)
 
 
 if __name__ == "__main__":

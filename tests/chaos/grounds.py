@@ -1,6 +1,6 @@
 """Where chaos happens: a Ray cluster of several nodes on this machine, a matrix, a driver, and a
-tracking server if asked for. Raylets, workers, guards and engine processes are real; what an engine
-answers is a double's (`engine/`)."""
+tracking server if asked for. Raylets, workers, guards and engine processes are real; the engine is
+a double (`engine/`), which fails where a matrix wants it to, or llama.cpp's own server."""
 
 from __future__ import annotations
 
@@ -56,13 +56,38 @@ EXPECTED = {
 }
 """The verdicts of the double's matrix: what it breaks is found, what it does not is passed."""
 
-ENGINE = "vllm.entrypoints.cli.main"
+REAL = """\
+name: chaos
+engines: {{llamacpp: {{kind: llamacpp}}}}
+models:
+  gguf-dense:
+    targets:
+      none: {{path: "builtin:gguf-dense"}}
+      q4_k_m: {{path: "builtin:gguf-dense/q4_k_m"}}
+    drafts: {{near: {{path: "builtin:gguf-dense/draft"}}}}
+grid:
+  engine: llamacpp
+  model: gguf-dense
+  quantization: [none, q4_k_m]
+  prefix_caching: false
+  batch_size: 1
+  speculation:
+    - {{method: draft-simple, draft: near, num_speculative_tokens: 2}}
+    - {{method: draft-simple, draft: near, num_speculative_tokens: 4}}
+workload: {{prompts: 30, max_tokens: 48}}
+detect: {{request_fault_rate: 0.1}}
+control: within-launch
+timeouts: {{ready: 120, request: 20}}
+"""
+
+# What the command lines of engines hold: the double answers to vLLM's name.
+ENGINES = ("vllm.entrypoints.cli.main", "llamacpp/in_process.py")
 
 
 class Grounds:
     """A context manager: all that it started has ended when it is left."""
 
-    def __init__(self, folder: Path, *, tracking: bool = False) -> None:
+    def __init__(self, folder: Path, *, tracking: bool = False, real: bool = False) -> None:
         self.folder = folder
         self.token = secrets.token_hex(8)
         self.driver: subprocess.Popen[bytes] | None = None
@@ -72,7 +97,8 @@ class Grounds:
         self._cluster: Any = None
         folder.mkdir(parents=True, exist_ok=True)
         overlay, python = HERE / "engine", sys.executable
-        (folder / "m.yaml").write_text(DOUBLE.format(python=python, overlay=overlay))
+        matrix = REAL if real else DOUBLE
+        (folder / "m.yaml").write_text(matrix.format(python=python, overlay=overlay))
         write_target(folder / "target")
 
     def __enter__(self) -> Grounds:
@@ -123,7 +149,7 @@ class Grounds:
         return self._ours(lambda line: line[:1] != [] and line[0].startswith("ray::LaunchBody"))
 
     def engines(self) -> list[psutil.Process]:
-        return self._ours(lambda line: ENGINE in line[1:3])
+        return self._ours(lambda line: any(part.endswith(ENGINES) for part in line[1:3]))
 
     def guards(self) -> list[psutil.Process]:
         return self._ours(lambda line: any(part.endswith("engines/guard.py") for part in line[:5]))

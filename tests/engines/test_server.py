@@ -20,7 +20,7 @@ from matrixrun.evidence.errors import EngineDied, EngineHung, EngineRefused
 from matrixrun.evidence.launches import Command
 
 PROGRAM = """
-import http.server, os, socket, subprocess, sys, time
+import http.server, os, signal, socket, subprocess, sys, time
 mode, host, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
 print("key", os.environ["ENGINE_KEY"], "overlay", os.environ.get("PYTHONPATH"), flush=True)
 child = subprocess.Popen(["sleep", "600"], start_new_session=True)
@@ -31,6 +31,8 @@ if mode == "crash":
     raise AttributeError("drafter")
 if mode == "hang":
     time.sleep(600)
+if mode == "obey":
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
 class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -151,8 +153,8 @@ def test_a_crash_is_a_death_with_the_end_of_the_log(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_never_gets_healthy_hangs(tmp_path: Path) -> None:
-    server = _server(tmp_path, "hang", ready_timeout=1.0)
-    with pytest.raises(EngineHung, match="not healthy within 1 s"):
+    server = _server(tmp_path, "hang", ready_timeout=3.0)
+    with pytest.raises(EngineHung, match="not healthy within 3 s"):
         server.start()
     assert _gone(_child(server))
 
@@ -183,6 +185,23 @@ def test_an_engine_that_was_killed_from_outside_is_told_from_one_that_died(tmp_p
         engine.kill()
         assert server.killed()
     finally:
+        server.stop()
+
+
+def test_an_engine_that_was_told_to_end_and_did_so_in_order_did_not_die_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its keeper is killed and not yet collected, the guard tells it to end, and it says 0."""
+    server = _server(tmp_path, "obey")
+    server.start()
+    try:
+        assert server._held is not None
+        os.kill(server._held.status()["keeper"], signal.SIGKILL)
+        monkeypatch.setattr(psutil, "pid_exists", lambda _: True)
+        assert server.killed()
+        assert server._held.exit_code() == 0
+    finally:
+        monkeypatch.undo()
         server.stop()
 
 
