@@ -13,12 +13,14 @@ import os
 import shlex
 import time
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from matrixrun.evidence.errors import StoreError, TrackingError
+from matrixrun.evidence.errors import StoreError, TrackingError, UserError
+from matrixrun.matrix.problems import did_you_mean
 from matrixrun.record.artifacts import Artifact, cell_artifacts, digest, staged, sweep_artifacts
 from matrixrun.record.files import read_json, write_json
 from matrixrun.record.masking import mask
@@ -59,6 +61,21 @@ ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 PAUSE_SECONDS = 60.0
+# Of MLflow's own stores; its plugins tell theirs as entry points.
+SCHEMES = frozenset(
+    {
+        "file",
+        "http",
+        "https",
+        "databricks",
+        "mssql",
+        "mysql",
+        "oracle",
+        "postgresql",
+        "sqlite",
+        "uc",
+    }
+)
 
 LOCAL_UI = "http://127.0.0.1:5000"  # where `mlflow ui` listens by default
 
@@ -78,12 +95,16 @@ class Tracking:
         uri: tracking URI; None takes MLFLOW_TRACKING_URI, else SQLite in the working folder.
         experiment: the experiment's name, which is the matrix's.
 
+    Raises:
+        UserError: MLflow knows no such scheme.
+
     Every method that talks to MLflow raises TrackingError. After a failure the methods fail at
     once for a minute, so that a server that is away does not slow a sweep down.
     """
 
     def __init__(self, uri: str | None, experiment: str) -> None:
         self.uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or default_uri()
+        check_scheme(self.uri)
         self.experiment = experiment
         self._client: MlflowClient | None = None
         self._experiment_id = ""
@@ -314,6 +335,25 @@ _LATER = "results are safe in the results folder; when it is back, `matrixrun sy
 def default_uri() -> str:
     """SQLite in the working folder, where `mlflow ui` looks by itself."""
     return f"sqlite:///{Path('mlflow.db').absolute()}"
+
+
+def check_scheme(uri: str) -> None:
+    """Refuse an address that MLflow has no store for, before it and its stores are imported.
+
+    Raises:
+        UserError: MLflow knows no such scheme.
+    """
+    scheme, separator, _ = uri.partition("://")
+    if not separator or scheme.partition("+")[0].lower() in SCHEMES:
+        return
+    plugins = {one.name for one in entry_points(group="mlflow.tracking_store")}
+    if scheme in plugins:
+        return
+    raise UserError(
+        f"--tracking-uri {mask(uri)}: MLflow knows no scheme {scheme!r}",
+        remedy=did_you_mean(scheme, SCHEMES | plugins)
+        + " (given by --tracking-uri or MLFLOW_TRACKING_URI)",
+    )
 
 
 def artifact_location(uri: str, experiment: str) -> str | None:
