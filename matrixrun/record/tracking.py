@@ -70,7 +70,6 @@ SCHEMES = frozenset(
         "databricks",
         "mssql",
         "mysql",
-        "oracle",
         "postgresql",
         "sqlite",
         "uc",
