@@ -9,10 +9,11 @@ nothing is logged twice. There is one writer: the driver, or `matrixrun sync`.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from matrixrun.evidence.errors import StoreError, TrackingError, UserError
 from matrixrun.matrix.problems import did_you_mean
 from matrixrun.record.artifacts import Artifact, cell_artifacts, digest, staged, sweep_artifacts
 from matrixrun.record.files import read_json, write_json
+from matrixrun.record.grid import worst_first
 from matrixrun.record.masking import mask
 from matrixrun.record.runs import (
     FINGERPRINT,
@@ -61,6 +63,7 @@ ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 PAUSE_SECONDS = 60.0
+TELL_SECONDS = 5.0
 # Of MLflow's own stores; its plugins tell theirs as entry points.
 SCHEMES = frozenset(
     {
@@ -122,20 +125,43 @@ class Tracking:
         with self._talking():
             self._send_cell(store, result)
 
-    def sync(self, store: Store, *, pending: Sequence[str] = ()) -> int:
-        """Fill MLflow from the results folder; returns the number of cells.
+    def sync(
+        self,
+        store: Store,
+        *,
+        pending: Sequence[str] = (),
+        most_seconds: float = math.inf,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> int:
+        """Fill MLflow from the results folder, the worst verdicts first; returns the number of
+        cells.
 
         What is there already is left as it is, what has changed is brought up to date. A driver
-        calls this last, for whatever a server that was away has missed.
+        calls this last and waits `most_seconds` for cells; the sweep's own run is sent in any case.
+        `say` is told every few seconds how far it is. Raises TrackingError too where the time was
+        up before all cells were there.
         """
         self._away_until = 0.0
         with self._talking():
             results = store.results()
-            for result in results:
+            began = told = time.monotonic()
+            sent = 0
+            for result in worst_first(results):
+                if time.monotonic() - began >= most_seconds:
+                    break
                 self._send_cell(store, result)
+                sent += 1
+                if time.monotonic() - told >= TELL_SECONDS:
+                    told = time.monotonic()
+                    say(f"MLflow has {sent} of {len(results)} cells")
             self._send_sweep(store, results, pending)
             self._send_view(store, results)
-        return len(results)
+        if sent < len(results):
+            raise TrackingError(
+                f"MLflow has {sent} of {len(results)} cells after {most_seconds:g} s",
+                remedy="results are safe in the results folder; `matrixrun sync` sends the rest",
+            )
+        return sent
 
     def where(self) -> str:
         """Where a person looks: the page, and for a database the command that serves it."""
