@@ -209,7 +209,7 @@ def sync(
     with opened(sweep, results_root) as store, store.writing():
         tracking = Tracking(tracking_uri, store.info.matrix_name)
         write_plots(store)
-        tracking.sync(store, pending=store.pending())
+        tracking.sync(store, pending=store.pending(), say=lambda line: typer.echo(line, err=True))
     typer.echo(tracking.where())
 
 

@@ -92,7 +92,13 @@ def submit(  # noqa: PLR0917 (typer passes by name)
 
 
 def status(sweep: SweepOnCluster, address: Address = None) -> None:
-    """Say where a submitted sweep stands."""
+    """Say where a sweep stands: by its results folder where that is here, else by its job."""
+    from matrixrun.record.standing import here, standing_text
+
+    folder = here(sweep, address)
+    if folder is not None:
+        typer.echo(standing_text(folder))
+        return
     from matrixrun.fanout.jobs import Jobs, describe
 
     jobs = Jobs(address)
@@ -107,7 +113,14 @@ def logs(
         bool, typer.Option("--follow", "-f", help="Go on until it ends; exit with its verdict.")
     ] = False,
 ) -> None:
-    """Show what a submitted sweep has printed."""
+    """Show what a submitted sweep has printed; of a results folder that is here, its launches'
+    ends and where their logs lie."""
+    from matrixrun.record.standing import here, launches_text
+
+    folder = None if follow else here(sweep, address)
+    if folder is not None:
+        typer.echo(launches_text(folder))
+        return
     from matrixrun.fanout.jobs import Jobs
 
     jobs = Jobs(address)

@@ -37,6 +37,7 @@ from matrixrun.evidence.launches import (
 )
 from matrixrun.evidence.requests import Observation, Pass, Request, Sampling, Score
 from matrixrun.fanout import hardware
+from matrixrun.record import InUse
 
 S = TypeVar("S", bound=engines.Server)
 
@@ -113,6 +114,7 @@ class LaunchBody:
         self._state = ("waiting", "")
         self._server: engines.Server | engines.Attached | None = None
         self._weights: models.Weights | None = None
+        self._in_use = InUse(settings.cache)
         self._over = False
         self._outcome = LaunchOutcome(
             launch=launch.id, fingerprint=launch.fingerprint, end=LaunchEnd.LOST
@@ -141,8 +143,11 @@ class LaunchBody:
             self._fail(self._death(error), error, error.log_tail)
         except MatrixrunError as error:
             self._fail(LaunchEnd.UNBUILT, error, "")
-        known = {} if self._weights is None else self._weights.identities()
-        self._outcome = msgspec.structs.replace(self._outcome, checkpoints=known)
+        if self._outcome.end is LaunchEnd.SERVED and self._weights is not None:
+            # Of a launch that serves nothing nobody asks what it would have served, and the gang
+            # must not be held for the hash of it.
+            known = self._weights.identities()
+            self._outcome = msgspec.structs.replace(self._outcome, checkpoints=known)
         return self._outcome
 
     def _death(self, error: EngineDied) -> LaunchEnd:
@@ -204,11 +209,14 @@ class LaunchBody:
             timeout=self._settings.build_timeout,
             on_line=self._report("building its environment"),
         )
+        compiled = self._settings.cache / COMPILED / environment.key
+        self._in_use.claim(environment.path, environment.binary, compiled)
         target = self._local(config.target, environment.python)
         draft = self._local(config.draft, environment.python) if config.draft else None
         self._outcome = msgspec.structs.replace(self._outcome, hardware=hardware.describe())
         paths = {"target": target} | ({} if draft is None else {"draft": draft})
-        self._weights = models.Weights(paths, self._settings.cache)
+        # The head's hash is the launch's: a further node only reads ahead.
+        self._weights = models.Weights(paths, self._settings.cache, identify=rank == 0)
         self._state = ("starting", "")
         return kind(
             command,
@@ -221,7 +229,7 @@ class LaunchBody:
             mounts=(self._settings.cache,),
             accelerators=self._launch.gang.accelerators,
             places=None if rendezvous is None else rendezvous.places(rank),
-            compiled=self._settings.cache / COMPILED / environment.key,
+            compiled=compiled,
         )
 
     def _local(self, checkpoint: Checkpoint, python: Path) -> str:
@@ -231,6 +239,7 @@ class LaunchBody:
         doing = f"building {checkpoint.path}"
         self._state = (doing, "")
         folder = models.build(checkpoint.path, python, self._settings.cache, self._report(doing))
+        self._in_use.claim(folder)
         return str(folder)
 
     def _report(self, doing: str) -> Callable[[str], None]:
@@ -312,6 +321,7 @@ class LaunchBody:
         log = self._log.read_bytes() if self._log.exists() else b""
         log = engines.mask_log(log, self._secrets(), self._argv())[-LOG_BYTES:]
         shutil.rmtree(self._folder, ignore_errors=True)
+        self._in_use.release()
         self._state = ("stopped", "")
         return Finished(self._outcome, log, ledger)
 

@@ -41,6 +41,8 @@ from matrixrun.record.files import being_written, locked
 from matrixrun.record.remote import Remote
 from matrixrun.record.replay import judge_store, withdraw_if_changed
 
+TRACKING_SECONDS = 600.0  # that the end waits for MLflow: some 2,000 cells; `sync` sends the rest
+
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line adds to a matrix file; `deadline_seconds` None: no deadline.
@@ -320,7 +322,12 @@ class _Run:
             return ""
         try:
             self.store.settle()  # before anything is logged
-            self.tracking.sync(self.store, pending=pending)
+            self.tracking.sync(
+                self.store,
+                pending=pending,
+                most_seconds=TRACKING_SECONDS,
+                say=self.display.progress,
+            )
         except (StoreError, TrackingError) as error:
             self.display.note(f"MLflow: {error}")
             return f"nothing is lost: `matrixrun sync {self.store.where}` fills MLflow later"

@@ -6,6 +6,7 @@ settings     JudgeSettings: the claim, the budgets, what is expected
 case         CellObservations, ProbeObserved, and a cell's arms laid side by side
 ceiling      the largest regret that rounding explains: floor of the arithmetic, learned tail
 suspicions   tokens beyond the ceiling, and what re-scoring says of them
+kinds        FAULT_KINDS: the names of all faults
 examination  a case with its ceiling and suspicions: what a witness is given
 testimony    what a witness returns
 probed       what further probes observed, compared and judged
@@ -25,6 +26,7 @@ statistics   sign flips, Holm, tails, clustered intervals
 """
 
 from matrixrun.judge.case import CellObservations, ProbeObserved
+from matrixrun.judge.kinds import FAULT_KINDS
 from matrixrun.judge.power import required_requests, visible_fault_rate
 from matrixrun.judge.processors import Processor, sampling_of
 from matrixrun.judge.settings import Expectation, ExpectedVerdict, JudgeSettings, settings_for
@@ -32,6 +34,7 @@ from matrixrun.judge.sweep import Judgement, judge_sweep
 from matrixrun.judge.verdict import exit_code
 
 __all__ = [
+    "FAULT_KINDS",
     "CellObservations",
     "Expectation",
     "ExpectedVerdict",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import json
 import os
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 from matrixrun.evidence.errors import UserError
 
 PATTERNS = ("config*.json", "tokenizer*.json", "*.safetensors", "*.gguf")
-CHUNK_BYTES = 1 << 22
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -35,21 +36,19 @@ class Identity:
         return self.sha256[:12]
 
 
-def checkpoint_identity(folder: Path, cache_file: Path | None = None) -> Identity:
+def checkpoint_identity(folder: Path, remembered: Path | None = None) -> Identity:
     """Return the identity of the checkpoint in `folder` (or of one `.gguf` file).
 
     Args:
         folder: a checkpoint folder, or a single weights file.
-        cache_file: where hashes are remembered by path, size and time of change, so that large
-            folders are read once; None hashes everything.
+        remembered: a folder where hashes are remembered by path, size and time of change, so that
+            large files are read once; None hashes everything.
 
     Raises:
         UserError: nothing to identify is there.
     """
     paths = identified_files(folder)
-    remembered = _load(cache_file)
     hashes = {path.name: _file_hash(path, remembered) for path in paths}
-    _save(cache_file, remembered)
     total = hashlib.sha256()
     for name, value in sorted(hashes.items()):
         total.update(f"{name}\0{value}\n".encode())
@@ -70,39 +69,36 @@ def identified_files(folder: Path) -> list[Path]:
     return found
 
 
-def _file_hash(path: Path, remembered: dict[str, str]) -> str:
-    """Return the sha256 of `path`, remembered under its path, size and time of change."""
+def _file_hash(path: Path, remembered: Path | None) -> str:
+    """Return the sha256 of `path`, remembered under its path, size and time of change.
+
+    Each hash is a file of its own, written whole: processes that hash at once lose nothing of one
+    another's.
+    """
+    if remembered is None:
+        return _hashed(path)
     state = path.stat()  # of what a link points to: caches of model hubs are full of links
     key = f"{path.resolve()}|{state.st_size}|{state.st_mtime_ns}"
-    if key not in remembered:
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
-                digest.update(chunk)
-        remembered[key] = digest.hexdigest()
-    return remembered[key]
+    entry = remembered / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.sha256"
+    with contextlib.suppress(OSError, ValueError):
+        found = entry.read_text(encoding="ascii")
+        if _SHA256.fullmatch(found):
+            return found
+    found = _hashed(path)
+    _write_whole(entry, found)
+    return found
 
 
-def _load(cache_file: Path | None) -> dict[str, str]:
-    """Return what `cache_file` remembers; a missing or broken one remembers nothing."""
-    if cache_file is None:
-        return {}
-    try:
-        found = json.loads(cache_file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+def _hashed(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _save(cache_file: Path | None, remembered: dict[str, str]) -> None:
-    """Replace `cache_file` whole; losing it costs time, so failing to write is no error."""
-    if cache_file is None:
-        return
-    try:
-        cache_file.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=cache_file.parent, prefix=f".{cache_file.name}-")
-        with os.fdopen(handle, "w") as file:
-            json.dump(remembered, file)
-        Path(temporary).replace(cache_file)
-    except OSError:
-        return
+def _write_whole(path: Path, text: str) -> None:
+    """Write and rename; what is not remembered costs time, so failing to write is no error."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(text)
+        Path(temporary).replace(path)

@@ -15,7 +15,7 @@ import psutil
 from matrixrun.models.identity import checkpoint_identity, identified_files
 
 STEP_BYTES = 128 * 2**10  # Linux reads no more of a request than a disk reads ahead: 128 KiB
-IDENTITIES = "identities.json"
+IDENTITIES = "identities"  # in the cache: hashes, and the locks of those who make them
 
 
 class Weights:
@@ -28,13 +28,17 @@ class Weights:
     Args:
         checkpoints: what an engine is told, by role: a folder, a file or a hub id.
         cache: where hashes are remembered.
+        identify: whether `identities` will be asked for; without, nothing is hashed.
 
     Raises:
         UserError: a folder holds no checkpoint.
     """
 
-    def __init__(self, checkpoints: Mapping[str, str], cache: Path) -> None:
-        self._cache = cache
+    def __init__(
+        self, checkpoints: Mapping[str, str], cache: Path, *, identify: bool = True
+    ) -> None:
+        self._remembered = cache / IDENTITIES
+        self._identify = identify
         local = {role: Path(path) for role, path in checkpoints.items() if Path(path).exists()}
         self._files = {role: identified_files(path) for role, path in local.items()}
         self._folders = local
@@ -49,17 +53,16 @@ class Weights:
 
     def _read(self) -> None:
         read_ahead({file for files in self._files.values() for file in files})
-        for role, folder in self._folders.items():
+        for role, folder in self._folders.items() if self._identify else ():
             with contextlib.suppress(OSError), self._alone(folder):
-                self._found[role] = checkpoint_identity(folder, self._cache / IDENTITIES).sha256
+                self._found[role] = checkpoint_identity(folder, self._remembered).sha256
 
     def _alone(self, folder: Path) -> contextlib.AbstractContextManager[object]:
         """Of several launches that begin at once on a node, one hashes; the others wait."""
         name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
-        locks = self._cache / "identities"
         try:
-            locks.mkdir(parents=True, exist_ok=True)
-            return filelock.FileLock(locks / f"{name}.lock").acquire()
+            self._remembered.mkdir(parents=True, exist_ok=True)
+            return filelock.FileLock(self._remembered / f"{name}.lock").acquire()
         except OSError:  # a cache that may only be read
             return contextlib.nullcontext()
 

@@ -5,6 +5,7 @@ observations  Parquet: encode_ and decode_observations, encode_ and decode_score
 sweep         SweepInfo, new_sweep, find_sweep, list_sweeps
 store         Store: one sweep's results folder, the truth
 remote        Remote: the same kept at a URL, in an object store (objects: its files)
+in_use        InUse: what a launch works with, so that gc (cleanup) leaves it
 opening       opened, folder_of: the sweep that a user names, wherever it lies
 naming, grid  how cells are called and laid out where people read them
 summary       summary.json and summary.md
@@ -14,6 +15,7 @@ display       Display, choose: what a terminal or a job log shows (closing: its 
 
 from matrixrun.record.display import Display, SweepHead, choose
 from matrixrun.record.expectations import read_expectations, with_expectations
+from matrixrun.record.in_use import InUse
 from matrixrun.record.objects import is_url
 from matrixrun.record.observations import (
     decode_observations,
@@ -38,6 +40,7 @@ from matrixrun.record.tracking import Tracking
 
 __all__ = [
     "Display",
+    "InUse",
     "Remote",
     "Store",
     "SweepHead",

@@ -15,6 +15,7 @@ import psutil
 
 from matrixrun import engines
 from matrixrun.record.cache import cache_folder
+from matrixrun.record.in_use import claimed, forget_the_dead
 from matrixrun.record.remote import COPIES, is_sent
 from matrixrun.record.sweep import is_sweep
 
@@ -26,18 +27,21 @@ def clean(
 ) -> None:
     """List what was not used for so many seconds, and delete it when `delete` is set.
 
-    What a process on this machine works with stays, however old: a folder whose lock is held, or
-    that a running command names; and so does the copy of a sweep that is kept elsewhere, while
-    there is something in it that was not sent. Below `results_root` only sweeps are looked at.
+    What is worked with stays, however old: a folder whose lock is held, that a launch that lives
+    has claimed (on any machine that shares the cache, where its file system locks over machines),
+    or that a running command on this machine names; and so does the copy of a sweep that is kept
+    elsewhere, while there is something in it that was not sent. Below `results_root` only sweeps
+    are looked at.
     Engines that outlived their launcher are listed too, and ended when `delete` is set.
     """
     for orphan in engines.orphans():
         say(f"{'ending' if delete else 'would end'} orphaned engine process {orphan}")
     if delete:
         engines.end_orphans()
+        forget_the_dead(cache_folder())
     before = time.time() - unused_seconds
     total = 0
-    words = _running_words()
+    words = _running_words() | claimed(cache_folder())
     for folder, lock in _folders(results_root):
         if _last_used(folder) >= before:
             continue
@@ -78,7 +82,9 @@ def _delete(folder: Path, path: Path, before: float, say: Callable[[str], None])
     """Delete a folder unless somebody holds its lock or has used it just now."""
     try:
         with filelock.FileLock(path, blocking=False):
-            if _last_used(folder, but=path) >= before:  # between the look and the lock
+            used = _last_used(folder, but=path) >= before
+            if used or any(_names(word, folder) for word in claimed(cache_folder())):
+                # Between the look and the lock.
                 say(f"in use: {folder}")
                 return False
             # A deletion that is cut short must not leave half of what looks whole.

@@ -9,18 +9,22 @@ nothing is logged twice. There is one writer: the driver, or `matrixrun sync`.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from matrixrun.evidence.errors import StoreError, TrackingError
+from matrixrun.evidence.errors import StoreError, TrackingError, UserError
+from matrixrun.matrix.problems import did_you_mean
 from matrixrun.record.artifacts import Artifact, cell_artifacts, digest, staged, sweep_artifacts
 from matrixrun.record.files import read_json, write_json
+from matrixrun.record.grid import worst_first
 from matrixrun.record.masking import mask
 from matrixrun.record.runs import (
     FINGERPRINT,
@@ -59,6 +63,21 @@ ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 PAUSE_SECONDS = 60.0
+TELL_SECONDS = 5.0
+# Of MLflow's own stores; its plugins tell theirs as entry points.
+SCHEMES = frozenset(
+    {
+        "file",
+        "http",
+        "https",
+        "databricks",
+        "mssql",
+        "mysql",
+        "postgresql",
+        "sqlite",
+        "uc",
+    }
+)
 
 LOCAL_UI = "http://127.0.0.1:5000"  # where `mlflow ui` listens by default
 
@@ -78,12 +97,16 @@ class Tracking:
         uri: tracking URI; None takes MLFLOW_TRACKING_URI, else SQLite in the working folder.
         experiment: the experiment's name, which is the matrix's.
 
+    Raises:
+        UserError: MLflow knows no such scheme.
+
     Every method that talks to MLflow raises TrackingError. After a failure the methods fail at
     once for a minute, so that a server that is away does not slow a sweep down.
     """
 
     def __init__(self, uri: str | None, experiment: str) -> None:
         self.uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or default_uri()
+        check_scheme(self.uri)
         self.experiment = experiment
         self._client: MlflowClient | None = None
         self._experiment_id = ""
@@ -102,20 +125,43 @@ class Tracking:
         with self._talking():
             self._send_cell(store, result)
 
-    def sync(self, store: Store, *, pending: Sequence[str] = ()) -> int:
-        """Fill MLflow from the results folder; returns the number of cells.
+    def sync(
+        self,
+        store: Store,
+        *,
+        pending: Sequence[str] = (),
+        most_seconds: float = math.inf,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> int:
+        """Fill MLflow from the results folder, the worst verdicts first; returns the number of
+        cells.
 
         What is there already is left as it is, what has changed is brought up to date. A driver
-        calls this last, for whatever a server that was away has missed.
+        calls this last and waits `most_seconds` for cells; the sweep's own run is sent in any case.
+        `say` is told every few seconds how far it is. Raises TrackingError too where the time was
+        up before all cells were there.
         """
         self._away_until = 0.0
         with self._talking():
             results = store.results()
-            for result in results:
+            began = told = time.monotonic()
+            sent = 0
+            for result in worst_first(results):
+                if time.monotonic() - began >= most_seconds:
+                    break
                 self._send_cell(store, result)
+                sent += 1
+                if time.monotonic() - told >= TELL_SECONDS:
+                    told = time.monotonic()
+                    say(f"MLflow has {sent} of {len(results)} cells")
             self._send_sweep(store, results, pending)
             self._send_view(store, results)
-        return len(results)
+        if sent < len(results):
+            raise TrackingError(
+                f"MLflow has {sent} of {len(results)} cells after {most_seconds:g} s",
+                remedy="results are safe in the results folder; `matrixrun sync` sends the rest",
+            )
+        return sent
 
     def where(self) -> str:
         """Where a person looks: the page, and for a database the command that serves it."""
@@ -314,6 +360,25 @@ _LATER = "results are safe in the results folder; when it is back, `matrixrun sy
 def default_uri() -> str:
     """SQLite in the working folder, where `mlflow ui` looks by itself."""
     return f"sqlite:///{Path('mlflow.db').absolute()}"
+
+
+def check_scheme(uri: str) -> None:
+    """Refuse an address that MLflow has no store for, before it and its stores are imported.
+
+    Raises:
+        UserError: MLflow knows no such scheme.
+    """
+    scheme, separator, _ = uri.partition("://")
+    if not separator or scheme.partition("+")[0].lower() in SCHEMES:
+        return
+    plugins = {one.name for one in entry_points(group="mlflow.tracking_store")}
+    if scheme in plugins:
+        return
+    raise UserError(
+        f"--tracking-uri {mask(uri)}: MLflow knows no scheme {scheme!r}",
+        remedy=did_you_mean(scheme, SCHEMES | plugins)
+        + " (given by --tracking-uri or MLFLOW_TRACKING_URI)",
+    )
 
 
 def artifact_location(uri: str, experiment: str) -> str | None:

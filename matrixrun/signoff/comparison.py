@@ -172,9 +172,12 @@ def _verdict(old: CellLevels, new: CellLevels) -> Difference | None:
 
 def _checkpoints(old: CellLevels, new: CellLevels) -> list[Difference]:
     told = []
+    both_served = not {old.verdict, new.verdict} & {Verdict.REFUSED, Verdict.ERROR}
     for role in ("target", "draft"):
         before, after = getattr(old, role), getattr(new, role)
         if bool(before) != bool(after):
+            if not both_served:  # what never served is not hashed, and its verdict says enough
+                continue
             text = f"the {role}'s content is known on one side only: it cannot be compared"
             told.append(Difference(Aspect.UNKNOWN, Direction.CHANGED, text))
         elif before != after:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -201,6 +202,26 @@ class _Weighing:
                 self.reasons.append(f"{text} {where}: it needs an `approve` entry with its sha256")
             else:
                 self.accepted.append(f"approved, {approval.reason}: {text} {where}")
+
+        self._approvals(sorted({digest for _, digest in changed}))
+
+    def _approvals(self, changed: Sequence[str]) -> None:
+        """Say which approvals let nothing through: a misspelt hash approves nothing."""
+        there = {one for cell in self._decided for one in self._digests(cell.id)}
+        for approval in self.policy.approve:
+            named = f"the approval of {approval.sha256[:12]} ({approval.reason})"
+            if any(digest.startswith(approval.sha256) for digest in changed):
+                continue
+            if any(digest.startswith(approval.sha256) for digest in there):
+                self.notes.append(f"{named} is not needed any more: the baseline has it too")
+                continue
+            length = len(approval.sha256)
+            close = difflib.get_close_matches(approval.sha256, [d[:length] for d in changed], n=1)
+            meant = f"; did you mean {close[0]}?" if close else ""
+            self.notes.append(f"{named} matches no checkpoint of this sweep{meant}")
+
+    def _digests(self, cell: str) -> tuple[str, str]:
+        return self.new.cells[cell].target, self.new.cells[cell].draft
 
     def _waivers(self) -> None:
         for place, waiver in enumerate(self.policy.waive):

@@ -33,7 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.errors import MatrixError, UserError
 from matrixrun.evidence.verdicts import Verdict
-from matrixrun.judge import ExpectedVerdict
+from matrixrun.judge import FAULT_KINDS, ExpectedVerdict
 from matrixrun.matrix.axes import BY_NAME
 from matrixrun.matrix.problems import did_you_mean
 from matrixrun.matrix.validation import validated
@@ -112,6 +112,9 @@ class KnownFault(Selection):
     def _is_a_fault(self) -> KnownFault:
         if self.verdict is Verdict.PASS:
             raise ValueError("`verdict: PASS` is no fault")
+        if self.finding is not None and self.finding not in FAULT_KINDS:
+            meant = did_you_mean(self.finding, FAULT_KINDS)
+            raise ValueError(f"no fault is named `{self.finding}`: {meant}")
         return self
 
 

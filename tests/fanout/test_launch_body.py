@@ -15,8 +15,9 @@ from doubles import plan
 
 from matrixrun.engines import prepare
 from matrixrun.evidence.launches import Checkpoint, Command, Gang, Launch, LaunchEnd, Recipe
-from matrixrun.fanout.actor import LaunchBody, LaunchSettings
-from matrixrun.models import checkpoint_identity
+from matrixrun.fanout.actor import FollowerBody, LaunchBody, LaunchSettings, Rendezvous
+from matrixrun.models import checkpoint_identity, weights
+from matrixrun.record.in_use import claimed
 
 STANDIN = str(Path(__file__).with_name("standin.py"))
 
@@ -87,3 +88,48 @@ def test_what_ended_a_launch_first_is_its_end_not_how_its_engine_was_stopped_the
 def test_an_outcome_names_the_checkpoint_that_was_served(target: Path, tmp_path: Path) -> None:
     _, found = started(target, tmp_path / "cache", Recipe(python=sys.executable))
     assert found == {"target": checkpoint_identity(target).sha256}
+
+
+def test_a_launch_that_serves_nothing_does_not_hold_its_gang_for_a_hash(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+
+    def hash_for_long(*_: Path) -> None:
+        over.wait()
+        raise OSError
+
+    monkeypatch.setattr(weights, "checkpoint_identity", hash_for_long)
+    refused = launch(target, Recipe(python=sys.executable))
+    words = ("$PYTHON", "-c", "raise SystemExit(1)")
+    refused = msgspec.structs.replace(refused, command=Command(argv=words, env={}))
+    body = LaunchBody(refused, LaunchSettings(tmp_path / "cache", 60.0, 20.0, 60.0))
+    outcome = body.start()  # would wait for ever
+    over.set()
+    assert (outcome.end, outcome.checkpoints) == (LaunchEnd.DIED, {})
+    body.finish()
+
+
+def test_a_further_node_of_a_launch_does_not_hash_what_the_head_hashes(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Rendezvous, "places", lambda self, rank: {"$NODE_RANK": str(rank)})
+    head = launch(target, Recipe(python=sys.executable), nodes=2)
+    both = msgspec.structs.replace(head, follower=head.command)
+    cache = tmp_path / "cache"
+    body = FollowerBody(both, LaunchSettings(cache, 60.0, 20.0, 60.0))
+    body.follow(Rendezvous("127.0.0.1", 1), rank=1)
+    body.finish()
+    assert not (cache / "identities").exists()
+
+
+def test_a_launch_claims_what_it_works_with_for_as_long_as_it_lives(
+    target: Path, tmp_path: Path
+) -> None:
+    cache, recipe = tmp_path / "cache", Recipe(python=sys.executable)
+    body = LaunchBody(launch(target, recipe), LaunchSettings(cache, 60.0, 20.0, 60.0))
+    body.start()
+    key = prepare(recipe, cache=cache, timeout=60, on_line=print).key
+    assert claimed(cache) == {str(cache / "compiled" / key)}
+    body.finish()
+    assert claimed(cache) == set()

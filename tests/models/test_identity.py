@@ -1,6 +1,7 @@
 """Two checkpoints are the same if and only if an engine would read the same."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_a_renamed_weights_file_is_another_checkpoint(tmp_path: Path) -> None:
 
 
 def test_hashes_are_remembered_until_size_or_time_changes(tmp_path: Path) -> None:
-    folder, cache = make(tmp_path / "one"), tmp_path / "cache" / "identities.json"
+    folder, cache = make(tmp_path / "one"), tmp_path / "cache" / "identities"
     weights = folder / "model.safetensors"
     before, time = checkpoint_identity(folder, cache), weights.stat().st_mtime_ns
     weights.write_bytes(b"WEIGHTS")
@@ -52,9 +53,35 @@ def test_hashes_are_remembered_until_size_or_time_changes(tmp_path: Path) -> Non
 
 
 def test_a_broken_cache_only_costs_time(tmp_path: Path) -> None:
-    folder, cache = make(tmp_path / "one"), tmp_path / "identities.json"
-    cache.write_text("{broken")
-    assert checkpoint_identity(folder, cache) == checkpoint_identity(folder)
+    folder, cache = make(tmp_path / "one"), tmp_path / "identities"
+    known = checkpoint_identity(folder)
+    assert checkpoint_identity(folder, cache) == known
+    entries = list(cache.glob("*.sha256"))
+    assert len(entries) == len(known.files)
+    for entry in entries:
+        entry.write_text("cut")
+    assert checkpoint_identity(folder, cache) == known
+    cache = tmp_path / "file"
+    cache.write_text("no folder")
+    assert checkpoint_identity(folder, cache) == known
+
+
+def test_launches_that_remember_at_once_lose_nothing_of_one_another(tmp_path: Path) -> None:
+    cache = tmp_path / "identities"
+    folders = [make(tmp_path / f"{n}", b"weights%d" % n) for n in range(8)]
+    with ThreadPoolExecutor(len(folders)) as pool:
+        known = list(pool.map(lambda folder: checkpoint_identity(folder, cache), folders))
+    for folder in folders:
+        keep_time_but_not_content(folder / "model.safetensors")
+    assert [checkpoint_identity(folder, cache) for folder in folders] == known
+    assert not list(cache.glob(".*"))
+
+
+def keep_time_but_not_content(file: Path) -> None:
+    """Change a file so that only who reads it would see."""
+    times = file.stat().st_mtime_ns
+    file.write_bytes(b"x" * file.stat().st_size)
+    os.utime(file, ns=(times, times))
 
 
 def test_a_single_gguf_file_has_an_identity(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_launches_that_begin_at_once_hash_a_checkpoint_once(
     inside, most = 0, 0
     lock = threading.Lock()
 
-    def counted(folder: Path, cache_file: Path | None = None):
+    def counted(folder: Path, remembered: Path | None = None):
         nonlocal inside, most
         with lock:
             inside += 1
@@ -57,12 +57,18 @@ def test_launches_that_begin_at_once_hash_a_checkpoint_once(
         time.sleep(0.05)
         with lock:
             inside -= 1
-        return checkpoint_identity(folder, cache_file)
+        return checkpoint_identity(folder, remembered)
 
     monkeypatch.setattr(weights, "checkpoint_identity", counted)
     begun = [Weights({"target": str(target)}, cache) for _ in range(4)]
     assert len({one.identities()["target"] for one in begun}) == 1
     assert most == 1
+
+
+def test_what_nobody_asks_for_is_not_hashed(tmp_path: Path) -> None:
+    target, cache = checkpoint(tmp_path / "target"), tmp_path / "cache"
+    assert Weights({"target": str(target)}, cache, identify=False).identities() == {}
+    assert not cache.exists()
 
 
 def test_a_folder_without_a_checkpoint_is_told_before_an_engine_starts(tmp_path: Path) -> None:

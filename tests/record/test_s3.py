@@ -1,6 +1,6 @@
 """A sweep in S3, as a server double (moto) keeps it, through s3fs:
 
-pip install s3fs 'moto[server]'
+pip install -e '.[dev,s3]' 'moto[server]'
 python -m pytest tests/record/test_s3.py
 """
 
@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("s3fs")
 server = pytest.importorskip("moto.server")
 
+import httpx  # noqa: E402
 import s3fs  # noqa: E402
 from small_sweeps import MATRIX, make_cell, run_cell  # noqa: E402
 
@@ -29,6 +30,7 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileS
     running = server.ThreadedMotoServer(port=0)
     running.start()
     host, port = running.get_host_and_port()
+    httpx.post(f"http://{host}:{port}/moto-api/reset")  # its buckets outlive a server
     for name, value in {
         "MATRIXRUN_CACHE": str(tmp_path / "one"),
         "AWS_ENDPOINT_URL": f"http://{host}:{port}",
@@ -66,6 +68,25 @@ def test_a_sweep_goes_to_s3_and_comes_back_on_another_machine(
     with opened(URL, Path("nowhere")) as found:
         assert found.finished(evidence.cell.fingerprint) == evidence
         assert found.root != store.root
+
+
+def test_what_was_withdrawn_or_set_aside_is_removed_there(s3: s3fs.S3FileSystem) -> None:
+    s3.mkdir("bucket")
+    store = begin()
+    evidence = run_cell(store, make_cell())
+    (store.root / "signoff.json").write_text("signed")
+    store.settle()
+    assert s3.exists("bucket/sweeps/small/signoff.json")
+    store.withdraw_decision()
+    (store.root / evidence.records["on"].path).write_bytes(b"cut")
+    assert store.set_damaged_aside()
+    store.settle()
+    s3.invalidate_cache()
+    left = [name.removeprefix("bucket/sweeps/small/") for name in s3.find("bucket")]
+    assert not [name for name in left if name.startswith(("signoff", "cells/"))]
+    assert evidence.records["on"].path in left
+    with opened(URL, Path("nowhere")) as found:
+        assert found.evidences() == ()
 
 
 def test_a_bucket_that_is_not_there_is_told_before_anything_runs(s3: s3fs.S3FileSystem) -> None:

@@ -117,6 +117,34 @@ def test_sending_again_adds_nothing_even_without_the_ledger(store: Store, uri: s
     assert len(after) == 3
 
 
+def test_the_end_of_a_sweep_waits_a_bounded_time_and_sync_sends_the_rest(
+    store: Store, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worst verdicts first, and how far it is is told meanwhile."""
+    clock = SteppedClock()
+    monkeypatch.setattr("matrixrun.record.tracking.time", clock)
+    record(store, PASSED, FAILED)
+    tracking, said = Tracking(uri, "small"), []
+    with pytest.raises(TrackingError, match="1 of 2 cells after 15 s"):
+        tracking.sync(store, most_seconds=15, say=said.append)
+    assert [run.data.tags["verdict"] for run in cell_runs(uri)] == ["FAIL"]
+    assert said == ["MLflow has 1 of 2 cells"]
+    assert len(runs(uri)) == 2  # the sweep's own run too
+    assert tracking.sync(store) == 2
+    assert len(cell_runs(uri)) == 2
+
+
+class SteppedClock:
+    """A clock that goes on by ten seconds whenever it is looked at."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def monotonic(self) -> float:
+        self._now += 10
+        return self._now
+
+
 def test_a_second_judgement_changes_the_run_it_had(store: Store, uri: str) -> None:
     record(store, make_result(make_cell(), metrics={"regret/max.on": 9.0, "gone": 1.0}))
     Tracking(uri, "small").sync(store)
@@ -242,11 +270,6 @@ def test_a_deleted_experiment_is_explained(store: Store, uri: str) -> None:
     client.delete_experiment(number)
     with pytest.raises(TrackingError, match=f"restore --experiment-id {number}"):
         Tracking(uri, "small").start(store)
-
-
-def test_a_tracking_uri_of_no_known_kind_is_a_tracking_error(store: Store) -> None:
-    with pytest.raises(TrackingError, match="carrier-pigeon"):
-        Tracking("carrier-pigeon://x", "small").start(store)
 
 
 def test_sqlite_in_the_working_folder_is_the_default(

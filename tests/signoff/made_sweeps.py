@@ -185,7 +185,7 @@ def _outcome(cell: Cell, role: str, arm: Arm) -> LaunchOutcome:
         env={"VLLM_API_KEY": "***"},
         facts=facts if served else {},
         hardware={"node": "n1", "cpu": "EPYC", "cores": 2, "accelerators": [], "driver": ""},
-        checkpoints={"target": "a" * 64, **drafts},
+        checkpoints={"target": "a" * 64, **drafts} if served else {},
         ready_seconds=30.0 if served else None,
     )
 

@@ -265,6 +265,40 @@ def test_a_changed_draft_needs_approval_by_its_hash(tmp_path: Path) -> None:
     assert "retrained" in approved.accepted[0]
 
 
+@pytest.mark.parametrize(
+    ("sha256", "told"),
+    [
+        ("eeeeeeef", "matches no checkpoint of this sweep; did you mean eeeeeeee?"),
+        ("0123456789", "matches no checkpoint of this sweep"),
+        ("aaaaaaaa", "is not needed any more: the baseline has it too"),
+    ],
+)
+def test_an_approval_that_lets_nothing_through_is_said(
+    tmp_path: Path, sha256: str, told: str
+) -> None:
+    new = [(SMALL, HEALTHY), (LARGE, Arm(draft_hash="e" * 64))]
+
+    found = decided(tmp_path, new, policy=f'approve: [{{sha256: "{sha256}", reason: retrained}}]')
+
+    assert not found.signed
+    assert f"the approval of {sha256} (retrained) {told}" in found.notes
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("unexplained-tokens", "unexplained-token"), ("regert", "regret")]
+)
+def test_a_known_fault_that_no_witness_can_find_is_a_mistake(
+    tmp_path: Path, name: str, meant: str
+) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(KNOWN.replace("unexplained-token", name))
+
+    with pytest.raises(MatrixError) as caught:
+        read_policy(path)
+
+    assert f"no fault is named `{name}`: did you mean `{meant}`?" in str(caught.value)
+
+
 @pytest.mark.parametrize(("until", "signed"), [("2026-06-01", True), ("2026-05-31", False)])
 def test_a_waiver_holds_to_its_last_day(tmp_path: Path, until: str, signed: bool) -> None:
     policy = f'waive: [{{cells: "*.b8", until: {until}, reason: unused here}}]'

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from made_sweeps import CRASHED, FAULTY, HEALTHY, Made, make_cell, make_store
+from made_sweeps import CRASHED, FAULTY, HEALTHY, REFUSED, Made, make_cell, make_store
 from test_signoff import LARGE, SMALL, TODAY, decided
 
 from matrixrun.cli import _main
@@ -106,6 +106,16 @@ def test_what_only_one_side_knows_is_said(tmp_path: Path) -> None:
     told = " ".join(decision.changes[0].what)
     assert "the target's content is known on one side only" in told
     assert "mean acceptance length is known on one side only" in told
+
+
+def test_a_draft_that_was_never_served_is_not_said_to_be_unknown(tmp_path: Path) -> None:
+    path = baseline(tmp_path, make_store(tmp_path / "old", [(SMALL, HEALTHY)]))
+
+    refused = make_store(tmp_path / "new", [(SMALL, REFUSED)])
+    decision = sign_off(refused, SignoffOptions(against=str(path)), TODAY)
+
+    (what,) = decision.changes[0].what
+    assert what.startswith("PASS -> REFUSED")
 
 
 def test_other_settings_of_the_judge_are_said(tmp_path: Path) -> None:
