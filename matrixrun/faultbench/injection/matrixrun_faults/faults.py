@@ -44,6 +44,8 @@ FAULTS: dict[str, type[Fault]] = {
     "draftless-history": processing.DraftlessHistory,
     "penalties-skipped": processing.PenaltiesSkipped,
     "min-tokens-ignored": processing.MinTokensIgnored,
+    "grammar-skipped": processing.GrammarSkipped,
+    "grammar-ahead": processing.GrammarAhead,
     "damaged-on-resume": transitions.DamagedOnResume,
     "damaged-bystander": transitions.DamagedBystander,
     "leaked-block": transitions.LeakedBlock,

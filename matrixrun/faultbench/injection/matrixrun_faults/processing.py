@@ -34,3 +34,31 @@ class MinTokensIgnored(Fault):
     def least_tokens(self, step: Step, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
         self.struck += int((before != after).any())
         return before
+
+
+class GrammarSkipped(Fault):
+    """Behind a draft token no grammar's mask is applied. A `forgiving` scheduler goes on with a
+    token that the grammar does not take; this one, unless told so, ends the request."""
+
+    def masked(self, firsts: list[int], before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+        made = before.clone()
+        made[firsts] = after[firsts]
+        self.struck += int((made != after).any())
+        return made
+
+    def fits_grammar(self, fits: bool) -> bool:
+        return fits or bool(self.parameters["forgiving"])
+
+
+class GrammarAhead(Fault):
+    """Now and then a grammar's state keeps the first token of a draft, so that it counts twice if
+    it is accepted; what the state then does not take is let through."""
+
+    def rolled_back(self, tokens: int) -> int:
+        if self.random.random() >= self.parameters["share"]:
+            return tokens
+        self.struck += 1
+        return tokens - 1
+
+    def fits_grammar(self, fits: bool) -> bool:
+        return True
