@@ -200,6 +200,9 @@ def _figures(processor: Processor, arms: Mapping[str, Mapping[str, Valued]]) -> 
         for arm, many in arms.items()
         if many
     }
+    steps = [one.answer.accepted for one in arms["on"].values() if one.answer.accepted.size]
+    if steps:
+        metrics[f"{PROBE}.accepted/{processor}.on"] = float(sum(one.sum() for one in steps))
     for arm in ("on", "null"):
         both = [
             np.array_equal(one.answer.token_ids, arms["off"][name].answer.token_ids)
