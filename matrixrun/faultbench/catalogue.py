@@ -221,6 +221,10 @@ SPECIMENS = (
         "vllm#48197", "grammar-ahead", share=1 / 20, probe="processors",
     ),
     _fault(
+        "grammar-strict-in-drafts", "a grammar forbids in a draft token's place what it forbids "
+        "after it: every text is valid", NO_REPORT, "grammar-strict", probe="processors",
+    ),
+    _fault(
         "acceptance-decays", "drafts get worse over 300 steps of the engine",
         "vllm-ascend#10495", "decaying", steps=300, vocabulary=1024, harm=Harm.OTHER,
     ),

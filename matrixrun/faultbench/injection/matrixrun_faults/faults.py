@@ -46,6 +46,7 @@ FAULTS: dict[str, type[Fault]] = {
     "min-tokens-ignored": processing.MinTokensIgnored,
     "grammar-skipped": processing.GrammarSkipped,
     "grammar-ahead": processing.GrammarAhead,
+    "grammar-strict": processing.GrammarStrict,
     "damaged-on-resume": transitions.DamagedOnResume,
     "damaged-bystander": transitions.DamagedBystander,
     "leaked-block": transitions.LeakedBlock,

@@ -62,3 +62,17 @@ class GrammarAhead(Fault):
 
     def fits_grammar(self, fits: bool) -> bool:
         return True
+
+
+class GrammarStrict(Fault):
+    """A draft token counts already in the mask that it is held against: what the grammar forbids
+    after it is forbidden in its place as well. Every text stays valid."""
+
+    def masked(self, firsts: list[int], before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+        right = torch.isneginf(after)
+        late = right.roll(-1, 0)
+        late[[first - 1 for first in firsts]] = False  # -1 is the last row, which is a last one too
+        made = right | late
+        made[made.all(dim=1)] = right[made.all(dim=1)]
+        self.struck += int((made != right).any())
+        return before.masked_fill(made, -torch.inf)
