@@ -14,6 +14,14 @@ IntArray = NDArray[np.int32]
 FloatArray = NDArray[np.float32]
 
 
+class Grammar(msgspec.Struct, frozen=True, kw_only=True):
+    """The language that an answer's text must belong to, spelt for every engine: as a regular
+    expression, and in llama.cpp's GBNF."""
+
+    regex: str
+    gbnf: str
+
+
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """Every sampling field, sent explicitly: an engine otherwise takes penalties and more from the
     checkpoint's generation config. `stop` are strings that end an answer, wherever in its text."""
@@ -31,6 +39,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     stop_token_ids: tuple[int, ...] = ()
     stop: tuple[str, ...] = ()
     allowed_token_ids: tuple[int, ...] = ()
+    grammar: Grammar | None = None
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

@@ -217,6 +217,22 @@ SPECIMENS = (
         "min-tokens-ignored", harm=Harm.OTHER, probe="processors",
     ),
     _fault(
+        "grammar-skipped-in-drafts", "behind draft tokens a grammar is not asked", "vllm#36138",
+        "grammar-skipped", forgiving=True, harm=Harm.OTHER, probe="processors",
+    ),
+    _fault(
+        "grammar-fails-in-drafts", "the same, and what the grammar does not take ends the request",
+        "vllm#44006", "grammar-skipped", forgiving=False, harm=Harm.OTHER, probe="processors",
+    ),
+    _fault(
+        "grammar-ahead", "a grammar's state counts a draft token twice, 1 step in 20",
+        "vllm#48197", "grammar-ahead", share=1 / 20, probe="processors",
+    ),
+    _fault(
+        "grammar-strict-in-drafts", "a grammar forbids in a draft token's place what it forbids "
+        "after it: every text is valid", NO_REPORT, "grammar-strict", probe="processors",
+    ),
+    _fault(
         "acceptance-decays", "drafts get worse over 300 steps of the engine",
         "vllm-ascend#10495", "decaying", steps=300, vocabulary=1024, harm=Harm.OTHER,
     ),

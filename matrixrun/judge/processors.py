@@ -16,8 +16,9 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from matrixrun.evidence.requests import Sampling, Score
+from matrixrun.evidence.requests import Observation, Sampling, Score
 from matrixrun.judge.case import LARGEST_REGRET, Floats, Ints
+from matrixrun.judge.grammar import GRAMMAR, LONGEST_LINE, fork_values, misfit
 
 # A token that comes back within one draft shows whether the draft counts. It hardly ever does, and
 # the less so the smaller the penalty: 2 is the most that the engines' interface allows.
@@ -28,12 +29,14 @@ STOPS = 3
 
 class Processor(StrEnum):
     """`penalties` (presence and frequency), `repetition`, `allowed` (the prompt's own tokens and
-    no others), `min-tokens` (the prompt's most frequent tokens end the answer, but not early)."""
+    no others), `min-tokens` (the prompt's most frequent tokens end the answer, but not early),
+    `grammar` (a structured output: the answer's text belongs to a language)."""
 
     PENALTIES = "penalties"
     REPETITION = "repetition"
     ALLOWED = "allowed"
     MIN_TOKENS = "min-tokens"
+    GRAMMAR = "grammar"
 
 
 def sampling_of(processor: Processor, prompt: Sequence[int], seed: int) -> Sampling:
@@ -49,6 +52,9 @@ def sampling_of(processor: Processor, prompt: Sequence[int], seed: int) -> Sampl
         case Processor.MIN_TOKENS:
             return Sampling(min_tokens=MIN_TOKENS, stop_token_ids=stops(prompt), seed=seed,
                             ignore_eos=True)  # fmt: skip
+        case Processor.GRAMMAR:
+            # After a whole valid text only the end is allowed.
+            return Sampling(grammar=GRAMMAR, seed=seed)
 
 
 def allowed(prompt: Sequence[int]) -> tuple[int, ...]:
@@ -62,13 +68,39 @@ def stops(prompt: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(sorted(counts, key=lambda token: (-counts[token], token))[:STOPS]))
 
 
-def violations(processor: Processor, prompt: Sequence[int], tokens: Ints) -> Ints:
-    """Return the places of tokens that the processor forbids, whatever the logits are."""
+@dataclass(frozen=True)
+class Violation:
+    """What a processor forbids, whatever the logits are: the place of the first such token of an
+    answer, or of the first such character of its text, and the words for it."""
+
+    place: int
+    words: str
+
+
+def violation(processor: Processor, prompt: Sequence[int], answer: Observation) -> Violation | None:
+    """Return the first that an answer holds of what the processor forbids, None where it holds
+    nothing of the kind, or no text that could be looked at."""
+    if processor is Processor.GRAMMAR:
+        return _misfit(answer)
+    tokens = answer.token_ids.astype(np.int64)
+    places = np.zeros(0, dtype=np.int64)
     if processor is Processor.ALLOWED:
-        return np.flatnonzero(~np.isin(tokens, allowed(prompt)))
-    if processor is Processor.MIN_TOKENS:
-        return np.flatnonzero(np.isin(tokens[:MIN_TOKENS], stops(prompt)))
-    return np.zeros(0, dtype=np.int64)
+        places = np.flatnonzero(~np.isin(tokens, allowed(prompt)))
+    elif processor is Processor.MIN_TOKENS:
+        places = np.flatnonzero(np.isin(tokens[:MIN_TOKENS], stops(prompt)))
+    if not places.size:
+        return None
+    place = int(places[0])
+    return Violation(place, f"token {place}: {tokens[place]}")
+
+
+def _misfit(answer: Observation) -> Violation | None:
+    text = answer.text or ""
+    place = misfit(text, ended=answer.finish_reason == "stop") if text else None
+    if place is None:
+        return None
+    around = text[max(0, place - LONGEST_LINE) : place], text[place : place + LONGEST_LINE]
+    return Violation(place, f"character {place}: after {around[0]!r} comes {around[1]!r}")
 
 
 @dataclass(frozen=True)
@@ -100,6 +132,20 @@ def processed_values(
     best = gaps.argmax(axis=1)
     places = np.arange(size)
     return ProcessedValues(gaps[places, best], ids[places, best])
+
+
+def forked_values(
+    tokens: Ints, score: Score, other: Observation | None, other_score: Score | None
+) -> ProcessedValues:
+    """Value an answer's tokens where no mask is known but another answer holds to it: at their
+    first fork, see judge.grammar. Without another answer nothing is known."""
+    tokens = tokens[: score.token_logprobs.size]
+    if other is None or other_score is None:
+        return ProcessedValues(np.zeros(tokens.size), tokens)
+    others = other.token_ids.astype(np.int64)
+    return ProcessedValues(
+        *fork_values(tokens, score.token_logprobs, others, other_score.token_logprobs)
+    )
 
 
 def processed_gap(
@@ -144,6 +190,8 @@ def _gaps(
         gaps = _below(raw - PRESENCE * (seen > 0) - FREQUENCY * seen)
     elif processor is Processor.REPETITION:
         gaps = _repetition_gaps(raw, seen > 0)
+    elif processor is Processor.GRAMMAR:
+        gaps = _below(raw)
     elif processor is Processor.ALLOWED:
         gaps = _below(np.where(np.isin(ids, allowed(prompt)), raw, -np.inf))
     else:

@@ -81,6 +81,8 @@ def processor_requests(workload: Workload, matrix: Matrix) -> tuple[Request, ...
         for place, prompt in enumerate(workload.prompts[:MOST_PENALISED])
         for processor in Processor
         if place < MOST_PROMPTS or processor is Processor.PENALTIES
+        # A grammar is judged by texts, which a resumed sweep would not know.
+        if matrix.store_text or processor is not Processor.GRAMMAR
         for name, start in _starts(processor, prompt.token_ids)
     )
 

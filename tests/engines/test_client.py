@@ -7,6 +7,7 @@ import json
 import math
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from matrixrun.engines.vllm.client import VLLMClient
 from matrixrun.evidence.errors import EngineDied
 from matrixrun.evidence.requests import (
     Evaluation,
+    Grammar,
     Observation,
     Request,
     Sampling,
@@ -55,12 +57,14 @@ def _client(url: str, timeout: float = 5.0) -> VLLMClient:
     return VLLMClient(url, "the-key", request_timeout=timeout)
 
 
-def _generate(script: Script, *, healthy: bool = True, timeout: float = 5.0) -> Observation:
+def _generate(
+    script: Script, request: Request = REQUEST, *, healthy: bool = True, timeout: float = 5.0
+) -> Observation:
     async def run() -> Observation:
         async with ScriptedServer(script, healthy=healthy) as server:
             client = _client(server.url, timeout)
             try:
-                return await client.generate(REQUEST, salt="s", logprobs=2)
+                return await client.generate(request, salt="s", logprobs=2)
             finally:
                 await client.aclose()
 
@@ -116,10 +120,23 @@ def test_every_sampling_field_is_sent() -> None:
         return Reply(body=ANSWER)
 
     _generate(script)
-    fields = set(Sampling.__struct_fields__) - {"allowed_token_ids"}
+    fields = set(Sampling.__struct_fields__) - {"allowed_token_ids", "grammar"}
     assert fields <= set(sent[0])
     assert sent[0]["prompt"] == [5, 6, 7]
     assert sent[0]["cache_salt"] == "s"
+    assert "structured_outputs" not in sent[0]
+
+
+def test_a_grammar_is_sent_as_a_structured_output() -> None:
+    sent: list[dict[str, Any]] = []
+
+    def script(path: str, body: dict[str, Any]) -> Reply:
+        sent.append(body)
+        return Reply(body=ANSWER)
+
+    grammar = Grammar(regex="a+", gbnf='root ::= "a"+')
+    _generate(script, msgspec.structs.replace(REQUEST, sampling=Sampling(grammar=grammar)))
+    assert sent[0]["structured_outputs"] == {"regex": "a+"}
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from matrixrun.evidence.requests import (
     Score,
     ScoreRequest,
 )
+from matrixrun.judge.grammar import GRAMMAR, misfit
 
 pytestmark = pytest.mark.engine
 
@@ -134,13 +135,17 @@ def prompts(count: int) -> list[tuple[int, ...]]:
     return [tuple(text[start : start + choice.randrange(24, 90)]) for start in starts]
 
 
-def answers(server: Server, texts: list[tuple[int, ...]]) -> list[Observation]:
+def answers(
+    server: Server,
+    texts: list[tuple[int, ...]],
+    sampling: Sampling = Sampling(ignore_eos=True),  # noqa: B008 - frozen
+) -> list[Observation]:
     async def say(client: Client) -> list[Observation]:
         return [
             await client.generate(
                 Request(
                     id=str(number), prompt=str(number), category="c", token_ids=text,
-                    max_tokens=TOKENS, sampling=Sampling(ignore_eos=True),
+                    max_tokens=TOKENS, sampling=sampling,
                 ),
                 salt="answers", logprobs=2,
             )
@@ -178,6 +183,19 @@ def test_an_8_bit_target_answers_alike_and_each_step_is_accounted_for(
     steps = sum(one.drafted.size for one in speculated)
     assert steps == counted["spec_decode_num_drafts"]
     assert max(int(one.drafted.max()) for one in speculated if one.drafted.size) == 4
+
+
+def test_answers_with_a_grammar_hold_to_it_and_drafts_change_no_token(started: Started) -> None:
+    texts = prompts(8)
+    with started(arm("q8_0")) as off, started(arm("q8_0", DRAFT)) as on:
+        plain, speculated = (
+            answers(server, texts, Sampling(grammar=GRAMMAR)) for server in (off, on)
+        )
+    assert [one.text for one in plain] == [one.text for one in speculated]
+    for one in plain:
+        assert misfit(one.text or "", ended=one.finish_reason == "stop") is None
+    assert any("\n" in (one.text or "") for one in plain)
+    assert sum(int(one.accepted.sum()) for one in speculated) > 0
 
 
 @pytest.mark.parametrize("method", ["ngram-map-k", "ngram-map-k4v", "ngram-mod"])

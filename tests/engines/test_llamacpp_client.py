@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from scripted_server import Reply, Script, ScriptedServer
@@ -16,6 +17,7 @@ from matrixrun.engines.llamacpp.client import LlamaCppClient
 from matrixrun.evidence.errors import EngineDied
 from matrixrun.evidence.requests import (
     Evaluation,
+    Grammar,
     Observation,
     Request,
     Sampling,
@@ -169,6 +171,16 @@ def test_every_sampling_field_is_sent_and_top_k_is_not_left_to_the_server() -> N
     assert (sent["temperature"], sent["top_k"], sent["top_p"], sent["min_p"]) == (0.0, 0, 1.0, 0.0)
     assert (sent["repeat_penalty"], sent["seed"], sent["ignore_eos"]) == (1.0, 0, False)
     assert "cache_prompt" not in sent  # the arm's own flag decides
+
+
+def test_a_grammar_is_sent_in_the_engines_own_spelling() -> None:
+    grammar = Grammar(regex="a+", gbnf='root ::= "a"+')
+    request = msgspec.structs.replace(REQUEST, sampling=Sampling(grammar=grammar))
+    _, bodies = talk(
+        serving(lambda _: Reply(body=OFF)), lambda c: c.generate(request, salt="s", logprobs=2)
+    )
+    sent = bodies[2]
+    assert sent["grammar"] == 'root ::= "a"+'
 
 
 def test_slots_are_erased_when_the_salt_changes_and_only_then() -> None:

@@ -35,6 +35,7 @@ from matrixrun.evidence.requests import (
     Score,
     ScoreRequest,
 )
+from matrixrun.judge.grammar import GRAMMAR, misfit
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
@@ -114,8 +115,14 @@ def requests(count: int = 8) -> tuple[Request, ...]:
     )  # fmt: skip
 
 
-def answers(server: Server, salt: str = "answers", concurrency: int = 2) -> list[Observation]:
-    pass_ = Pass(id="equality", requests=requests(), concurrency=concurrency, salt=salt, logprobs=2)
+def answers(
+    server: Server,
+    salt: str = "answers",
+    concurrency: int = 2,
+    sent: tuple[Request, ...] | None = None,
+) -> list[Observation]:
+    asked = requests() if sent is None else sent
+    pass_ = Pass(id="equality", requests=asked, concurrency=concurrency, salt=salt, logprobs=2)
     found: list[Observation] = talk(server, lambda client: run_pass(client, pass_))
     assert [one.error for one in found] == [None] * len(found)
     return found
@@ -242,6 +249,22 @@ def test_three_evaluations_agree_on_right_and_wrong_tokens_after_any_text(
             assert other.best_logprobs == pytest.approx(prefill.best_logprobs, abs=ROUNDING)
             assert other.best_ids.tolist() == prefill.best_ids.tolist()
             assert not other.bounded
+
+
+def test_answers_with_a_grammar_hold_to_it_and_drafts_change_no_token(
+    off: Server, started: Started
+) -> None:
+    sent = tuple(
+        msgspec.structs.replace(one, sampling=Sampling(grammar=GRAMMAR)) for one in requests()
+    )
+    plain = answers(off, "grammar", sent=sent)
+    with started(on_arm(DRAFT)) as on:
+        speculated = answers(on, "grammar", sent=sent)
+    assert [one.text for one in plain] == [one.text for one in speculated]
+    for one in plain:
+        assert misfit(one.text or "", ended=one.finish_reason == "stop") is None
+    assert any("\n" in (one.text or "") for one in plain)
+    assert sum(int(one.accepted.sum()) for one in speculated) > 0
 
 
 def test_prefill_scores_a_whole_text_at_once(off: Server, plain: list[Observation]) -> None:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from matrixrun.engines.sglang.client import SGLangClient
 from matrixrun.evidence.errors import EngineDied
 from matrixrun.evidence.requests import (
     Evaluation,
+    Grammar,
     Observation,
     Request,
     Sampling,
@@ -186,9 +188,21 @@ def test_every_sampling_field_is_sent() -> None:
     assert (sent["input_ids"], sent["extra_key"], sent["stream"]) == ([5, 6, 7], "s", True)
     assert (sent["return_logprob"], sent["top_logprobs_num"]) == (True, 2)
     params = sent["sampling_params"]
-    fields = set(Sampling.__struct_fields__) - {"allowed_token_ids", "seed", "min_tokens"}
+    fields = set(Sampling.__struct_fields__) - {
+        "allowed_token_ids", "grammar", "seed", "min_tokens"
+    }  # fmt: skip
     assert fields | {"sampling_seed", "max_new_tokens", "min_new_tokens"} <= set(params)
     assert (params["temperature"], params["top_k"], params["repetition_penalty"]) == (0.0, -1, 1.0)
+
+
+def test_a_grammar_is_sent_in_the_engines_own_spelling() -> None:
+    grammar = Grammar(regex="a+", gbnf='root ::= "a"+')
+    request = msgspec.structs.replace(REQUEST, sampling=Sampling(grammar=grammar))
+    _, bodies = talk(
+        serving(lambda _: Reply(body=OFF), {}), lambda c: c.generate(request, salt="s", logprobs=2)
+    )
+    sent = bodies[-1]
+    assert sent["sampling_params"]["regex"] == "a+"
 
 
 def test_everything_is_flushed_when_the_salt_changes_and_only_then() -> None:

@@ -19,6 +19,7 @@ FAULTS = {
     "ngram-off-in-a-third": "predicted-acceptance",
     "unreduced-residual": "distribution",
     "draftless-history": "misprocessed-token",
+    "grammar-skipped-in-drafts": "forbidden-text",
     "warm-drafts-wrong": "repeated-acceptance",
     "stop-ignored": "past-the-end",
     "kept-rejected": "unexplained-token",

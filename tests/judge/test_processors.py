@@ -11,6 +11,7 @@ from scipy import special
 from matrixrun.evidence.requests import Evaluation, Observation, Score
 from matrixrun.evidence.verdicts import Severity, Verdict
 from matrixrun.judge import JudgeSettings, ProbeObserved, Processor, judge_sweep
+from matrixrun.judge.grammar import LONGEST_LINE, fork_values
 from matrixrun.judge.processors import (
     FREQUENCY,
     MIN_TOKENS,
@@ -21,7 +22,7 @@ from matrixrun.judge.processors import (
     stops,
 )
 
-from .simulator import Pair, Target, simulate
+from .simulator import VOCABULARY, Pair, Target, simulate
 
 SETTINGS = JudgeSettings(detect_rate=0.1)
 CELL = simulate(Pair())
@@ -29,6 +30,9 @@ NAMES = {one.request: one.prompt for one in CELL.off}
 PROMPTS = {NAMES[request]: ids for request, ids in CELL.prompts.items()}
 TARGET = Target(spread=1.0)
 TOP, TOKENS = 8, 24
+# With a grammar every token is text: some end a line, the others are one to five characters of it.
+TEXTS = ["\n" if token % 6 == 0 else "abcde"[: token % 6] for token in range(VOCABULARY)]
+LENGTHS = np.array([0 if text == "\n" else len(text) for text in TEXTS])
 
 
 def processed(processor, logits, prompt, history, place):
@@ -43,14 +47,22 @@ def processed(processor, logits, prompt, history, place):
         made = np.where(seen, lower, made)
     elif processor is Processor.ALLOWED:
         made[~np.isin(np.arange(logits.size), allowed(prompt))] = -np.inf
+    elif processor is Processor.GRAMMAR:
+        line = len(text_of(history).rpartition("\n")[2])
+        made[(LENGTHS == 0) if line == 0 else (line + LENGTHS > LONGEST_LINE)] = -np.inf
     elif place < MIN_TOKENS:
         made[list(stops(prompt))] = -np.inf
     return made
 
 
-def answer(processor, name, *, lag=0, masked=True, noise=0.0):
+def text_of(ids):
+    return "".join(TEXTS[token] for token in ids)
+
+
+def answer(processor, name, *, lag=0, masked=True, noise=0.0, twice=False):
     """One arm's answer and its score; every third token does not see the `lag` tokens before it,
-    as if they were a draft's. Without `masked` every third token sees no mask."""
+    as if they were a draft's, or sees the last one `twice`. Without `masked` every third token sees
+    no mask."""
     index, prompt = int(name[1:]), PROMPTS[name]
     random = np.random.default_rng([index, int(1000 * noise)])
     ids: list[int] = []
@@ -59,7 +71,7 @@ def answer(processor, name, *, lag=0, masked=True, noise=0.0):
         last = ids[-1] if ids else prompt[-1]
         raw = TARGET.logits(np.array([index]), place, np.array([last]))[0]
         late = place % 3 == 2
-        history = ids[: place - lag] if late else ids
+        history = (ids[: place - lag] + ids[-1:] * twice) if late else ids
         seen = raw + noise * random.standard_normal(raw.size)
         if late and not masked:
             ids.append(int(seen.argmax()))
@@ -68,8 +80,9 @@ def answer(processor, name, *, lag=0, masked=True, noise=0.0):
         raws.append(special.log_softmax(raw))
     request = f"processors.{processor}.{name}"
     seen_by_judge = Observation(
-        request=request, prompt=name, category="natural", token_ids=np.array(ids, np.int32)
-    )
+        request=request, prompt=name, category="natural", token_ids=np.array(ids, np.int32),
+        text=text_of(ids), finish_reason="length",
+    )  # fmt: skip
     return seen_by_judge, score_of(request, np.array(raws), np.array(ids))
 
 
@@ -115,20 +128,22 @@ def result_of(probe):
     return judge_sweep([replace(CELL, probes=(probe,))], SETTINGS).results[0]
 
 
-def settled_result(probe, off=0.0):
-    """The verdict after A has scored again what was wanted, the worse token higher by `off`."""
+def settled_result(probe, off=0.0, **on):
+    """The verdict after A has scored again what was wanted, the worse token higher by `off`; `on`
+    is what the on arm did."""
+    on = on or {"lag": 2}
     observed = replace(CELL, probes=(probe,))
     wants = judge_sweep([observed], SETTINGS).wants
-    given = tuple(rescored(one, off) for want in wants for one in want.scores)
+    given = tuple(rescored(one, off, on) for want in wants for one in want.scores)
     again = judge_sweep([replace(observed, confirmations=given)], SETTINGS)
     assert not again.wants
     return again.results[0]
 
 
-def rescored(wanted, off):
+def rescored(wanted, off, on):
     _, processor, name, place, evaluation, token = wanted.id.removeprefix("on.").split(".")
     law = law_after(name, wanted.token_ids[:-1])
-    emitted = answer(Processor(processor), name, lag=2)[0].token_ids[int(place)]
+    emitted = answer(Processor(processor), name, **on)[0].token_ids[int(place)]
     value = np.array([law[int(token)] + off * (int(token) == emitted)], np.float32)
     return Score(
         request=wanted.id, evaluation=Evaluation(evaluation), start=wanted.start,
@@ -160,7 +175,7 @@ def test_rounding_is_no_fault():
 
 
 def test_draft_positions_missing_from_the_penalties_history_fail():
-    result = result_of(seen(lag=2))
+    result = result_of(seen(only=Processor.PENALTIES, lag=2))
     assert faults(result) == {"processing"}
     assert "penalties" in result.reason
 
@@ -208,6 +223,76 @@ def test_masks_that_do_not_hold_everywhere_fail(processor):
     assert processor in result.reason
 
 
+@pytest.mark.parametrize("wrong", [{"masked": False}, {"lag": 2}])
+def test_a_text_that_no_grammar_allows_fails(wrong):
+    result = result_of(seen(only=Processor.GRAMMAR, **wrong))
+    assert "forbidden-text" in faults(result)
+    assert "answers with grammar hold a text that it forbids" in result.reason
+
+
+def test_a_valid_text_whose_lines_end_too_early_fails_at_its_first_fork():
+    result = settled_result(seen(only=Processor.GRAMMAR, twice=True), twice=True)
+    assert result.verdict is Verdict.FAIL
+    assert faults(result) == {"misprocessed-token", "processing"}
+    assert "with grammar" in result.reason
+
+
+def test_a_fork_that_decoding_explains_is_no_misprocessed_token():
+    result = settled_result(seen(only=Processor.GRAMMAR, twice=True), off=99.0, twice=True)
+    assert "misprocessed-token" not in faults(result)
+
+
+def changed(probe, arms, change):
+    """The probe with `change` made to the arms' answers with a grammar."""
+    observations = {
+        arm: tuple(change(one) if arm in arms and ".grammar." in one.request else one
+                   for one in many)
+        for arm, many in probe.observations.items()
+    }  # fmt: skip
+    return replace(probe, observations=observations)
+
+
+def failed(words):
+    return lambda one: replace(one, token_ids=one.token_ids[:0], text=None, error=words)
+
+
+def notices(result):
+    return " ".join(one.text for one in result.findings if one.severity is Severity.NOTICE)
+
+
+def test_requests_that_fail_with_a_grammar_on_the_on_arm_alone_fail():
+    result = result_of(changed(seen(), ["on"], failed("HTTP 500: internal error")))
+    assert faults(result) == {"failed-request"}
+    assert "16 requests with grammar failed on the on arm" in result.reason
+
+
+def test_a_grammar_that_the_engine_does_not_take_with_speculation_is_not_judged():
+    refusal = "HTTP 400: not supported with speculative decoding"
+    result = result_of(changed(seen(), ["on"], failed(refusal)))
+    assert result.verdict is Verdict.PASS, result.reason
+    assert f"grammar is not judged: the on arm says: {refusal}" in notices(result)
+
+
+def test_a_grammar_that_the_off_arm_does_not_hold_to_is_not_judged():
+    free = changed(seen(), ["on", "off", "null"], lambda one: replace(one, text="no line at all"))
+    assert result_of(free).verdict is Verdict.PASS
+    loose = changed(free, ["on", "off", "null"], lambda one: replace(one, text="a" * 40))
+    result = result_of(loose)
+    assert result.verdict is Verdict.PASS, result.reason
+    assert "grammar is not judged: the off arms' own answers do not fit it" in notices(result)
+
+
+def test_a_fork_is_valued_by_the_other_answer_and_what_follows_is_not():
+    ours, others = np.array([5, 6, 7, 8]), np.array([5, 9, 7, 1])
+    mine, theirs = np.float32([-1, -3, -9, -9]), np.float32([-1, -0.5, 0, 0])
+    regrets, rivals = fork_values(ours, mine, others, theirs)
+    assert regrets.tolist() == [0, 2.5, 0, 0]
+    assert rivals.tolist() == [5, 9, 7, 8]
+    assert not fork_values(others, theirs, ours, mine)[0].any()
+    assert not fork_values(ours, mine, ours[:2], mine[:2])[0].any()
+    assert not fork_values(ours, np.float32([-1, np.nan, 0, 0]), others, theirs)[0].any()
+
+
 def test_an_engine_that_counts_the_prompt_too_is_judged_by_its_own_arithmetic(monkeypatch):
     def whole(processor, logits, prompt, history, place, ours=processed):
         return ours(processor, logits, prompt, [*prompt, *history], place)
@@ -247,7 +332,7 @@ def test_a_processor_that_the_engine_cannot_express_is_not_judged():
     assert any("allowed is not judged" in one.text for one in result.findings)
 
 
-@pytest.mark.parametrize("processor", list(Processor))
+@pytest.mark.parametrize("processor", sorted(set(Processor) - {Processor.GRAMMAR}))
 def test_the_regret_is_never_more_than_the_true_one(processor):
     name = sorted(PROMPTS)[5]
     one, score = answer(processor, name, lag=2)

@@ -8,6 +8,7 @@ from probe_sweeps import matrix, observation, plan, workload
 from matrixrun.evidence.launches import Role
 from matrixrun.judge import Processor
 from matrixrun.probes import TOPS, Answered, Data, Emitted, get, score_passes
+from matrixrun.probes.processors import processor_requests
 
 MATRIX = matrix(control="within-launch", probes=["equality", "sampling", "processors"])
 PLAN = plan(MATRIX)
@@ -84,6 +85,17 @@ def test_the_first_prompts_are_sent_with_each_processor():
     found = {(request.prompt, request.id.split(".")[1]) for request in first.requests}
     assert found == {(f"p-{i}", str(one)) for i in range(5) for one in Processor}
     assert all(request.sampling.temperature == 0.0 for request in first.requests)
+
+
+def test_no_grammar_is_sent_where_texts_are_not_stored():
+    silent = matrix(control="within-launch", probes=["equality", "processors"], store_text=False)
+    sent_silently = processor_requests(workload(), silent)
+    assert not any(".grammar." in request.id for request in sent_silently)
+    spoken = processor_requests(workload(), MATRIX)
+    assert len(spoken) == len(sent_silently) + 5
+    assert all(
+        (request.sampling.grammar is not None) == (".grammar." in request.id) for request in spoken
+    )
 
 
 def test_penalties_begin_from_shorter_starts_too():

@@ -225,7 +225,8 @@ def _body(token_ids: tuple[int, ...], sampling: Sampling, max_tokens: int) -> di
         )
     if sampling.stop:
         raise Failed("stop strings are not sent to llama.cpp: where its tokens end is not known")
-    return {
+    grammar = {} if sampling.grammar is None else {"grammar": sampling.grammar.gbnf}
+    return grammar | {
         "prompt": list(token_ids),
         "n_predict": max_tokens,
         "stream": True,

@@ -250,6 +250,8 @@ def _body(
         "stop": list(sampling.stop),
         "n": 1,
     }
+    if sampling.grammar is not None:
+        params["regex"] = sampling.grammar.regex
     body: dict[str, Any] = {"input_ids": list(token_ids), "sampling_params": params}
     return body | {"extra_key": salt} if salt else body
 

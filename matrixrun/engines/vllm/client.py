@@ -210,6 +210,8 @@ def _body(
     }
     if sampling.allowed_token_ids:
         body["allowed_token_ids"] = list(sampling.allowed_token_ids)
+    if sampling.grammar is not None:
+        body["structured_outputs"] = {"regex": sampling.grammar.regex}
     if salt:
         body["cache_salt"] = salt
     return body

@@ -1,6 +1,7 @@
 """processing: greedy answers with a logits processor on, valued with the processor's arithmetic.
 
-A token that a processor forbids is a fault wherever it stands. For the rest, each emitted token's
+A token that a processor forbids is a fault wherever it stands, and so is a text outside a grammar,
+and a request that fails with a processor on the on arm alone. For the rest, each emitted token's
 regret after processing is computed from A's raw scores. One beyond the ceiling is scored again, and
 is a fault if decoding and extending put it there too; what lies beyond the floor is compared with
 the control's, paired by prompt: as without processors. Where the off arms' own tokens do not fit
@@ -16,13 +17,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matrixrun.evidence.requests import Observation
+from matrixrun.evidence.requests import Observation, Score
 from matrixrun.evidence.verdicts import Finding, Severity, Verdict
-from matrixrun.judge.case import Floats
+from matrixrun.judge.case import Floats, Ints
 from matrixrun.judge.ceiling import BAND_FLOORS, DECIDED, arithmetic_floor, arithmetic_of
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.misprocessed import Misprocessed, ProcessedAnswer, misprocessed
-from matrixrun.judge.processors import Processor, processed_values, violations
+from matrixrun.judge.processors import (
+    ProcessedValues,
+    Processor,
+    Violation,
+    forked_values,
+    processed_values,
+    violation,
+)
 from matrixrun.judge.statistics import sign_flip_p_value
 from matrixrun.judge.suspicions import State
 from matrixrun.judge.testimony import Objection, RateTest, Testimony
@@ -33,6 +41,10 @@ if TYPE_CHECKING:
 PROBE = "processors"
 RATE_TESTS = 1
 ARMS = ("on", "off", "null")
+# Whose answer an arm's is held against where a mask is not known.
+AGAINST = {"on": "off", "off": "null", "null": "off"}
+# What begins an engine's words when it does not take a request, rather than fail at it.
+REFUSED = "HTTP 4"
 # An off arm's answer with a token beyond the band does not fit the arithmetic; so many may.
 MOST_UNFITTING = 0.1
 
@@ -40,12 +52,12 @@ MOST_UNFITTING = 0.1
 @dataclass(frozen=True)
 class Valued:
     """One arm's answer with a processor on: its largest regret after processing, the sum of what
-    lies beyond the floor, and the places of forbidden tokens."""
+    lies beyond the floor, and the first thing in it that is forbidden."""
 
     answer: Observation
     processed: ProcessedAnswer
     beyond: float
-    forbidden: np.ndarray
+    forbidden: Violation | None
 
     @property
     def prompt(self) -> str:
@@ -71,6 +83,7 @@ def examine_processing(examination: ProbeExamination) -> Testimony:
         else:
             judged[processor] = arms
             told += _figures(processor, arms) + _forbidden(processor, arms)
+        told += _failed(examination, processor)
     if not judged:
         reason = f"[{PROBE}] no processor could be judged"
         return told + Testimony(objections=(Objection(Verdict.INCONCLUSIVE, reason),))
@@ -92,7 +105,7 @@ def _fitting(
     ]
     arms = min(ways, key=lambda way: sum(one.beyond for one in _off(way)))
     off = _off(arms)
-    unfitting = sum(one.largest > band for one in off)
+    unfitting = sum(one.largest > band or one.forbidden is not None for one in off)
     fits = off and arms["on"] and unfitting <= MOST_UNFITTING * len(off)
     return arms if fits else None
 
@@ -106,15 +119,17 @@ def _valued(
 ) -> dict[str, Valued]:
     scores = {one.request: one for one in examination.observed.scores.get(arm, ())}
     found = {}
-    for answer in examination.observed.answers(arm):
+    for answer in _sent(examination, arm, processor):
         score, prompt = scores.get(answer.request), _prompt(examination, answer)
-        mine = answer.request.startswith(f"{PROBE}.{processor}.")
-        if not mine or prompt is None or answer.error is not None:
+        if prompt is None or answer.error is not None:
             continue
         if score is None or score.error is not None or score.top_ids.ndim != 2:
             continue
         tokens = answer.token_ids.astype(np.int64)
-        values = processed_values(processor, prompt, tokens, score, whole=whole)
+        if processor is Processor.GRAMMAR:
+            values = _forked(examination, arm, prompt, tokens, score)
+        else:
+            values = processed_values(processor, prompt, tokens, score, whole=whole)
         found[answer.request] = Valued(
             answer=answer,
             processed=ProcessedAnswer(
@@ -126,9 +141,34 @@ def _valued(
                 whole=whole,
             ),
             beyond=float(np.maximum(values.regrets - floor, 0.0).sum()),
-            forbidden=violations(processor, prompt, tokens),
+            forbidden=violation(processor, prompt, answer),
         )
     return found
+
+
+def _sent(examination: ProbeExamination, arm: str, processor: Processor) -> list[Observation]:
+    """Return an arm's answers with a processor, failed ones included."""
+    begins = f"{PROBE}.{processor}."
+    return [one for one in examination.observed.answers(arm) if one.request.startswith(begins)]
+
+
+def _forked(
+    examination: ProbeExamination,
+    arm: str,
+    prompt: tuple[int, ...],
+    tokens: Ints,
+    score: Score,
+) -> ProcessedValues:
+    """Value an answer with a grammar by the one of another arm, if that holds to it."""
+    other = AGAINST[arm]
+    held = (
+        one
+        for one in _sent(examination, other, Processor.GRAMMAR)
+        if one.request == score.request and violation(Processor.GRAMMAR, prompt, one) is None
+    )
+    valued = (one for one in examination.observed.scores.get(other, ())
+              if one.request == score.request and one.error is None)  # fmt: skip
+    return forked_values(tokens, score, next(held, None), next(valued, None))
 
 
 def _prompt(examination: ProbeExamination, answer: Observation) -> tuple[int, ...] | None:
@@ -138,16 +178,16 @@ def _prompt(examination: ProbeExamination, answer: Observation) -> tuple[int, ..
 
 
 def _not_judged(examination: ProbeExamination, processor: Processor) -> Testimony:
-    sent = [
-        one
-        for one in examination.observed.answers("off")
-        if one.request.startswith(f"{PROBE}.{processor}.")
+    errors = [
+        f"the {arm} arm says: {one.error}"
+        for arm in ("off", "on")
+        for one in _sent(examination, arm, processor)
+        if one.error is not None
     ]
-    failed = next((one.error for one in sent if one.error is not None), None)
     named = any(one.top_ids.ndim == 2 for one in examination.observed.scores.get("off", ()))
-    why = "the off arm's own tokens do not fit its arithmetic"
-    if failed is not None:
-        why = f"the off arm says: {failed}"
+    why = "the off arms' own answers do not fit it"
+    if errors:
+        why = errors[0]
     elif not named:
         why = "the engine's scores do not name the best tokens of each position"
     text = f"[{PROBE}] {processor} is not judged: {why}"
@@ -160,6 +200,9 @@ def _figures(processor: Processor, arms: Mapping[str, Mapping[str, Valued]]) -> 
         for arm, many in arms.items()
         if many
     }
+    steps = [one.answer.accepted for one in arms["on"].values() if one.answer.accepted.size]
+    if steps:
+        metrics[f"{PROBE}.accepted/{processor}.on"] = float(sum(one.sum() for one in steps))
     for arm in ("on", "null"):
         both = [
             np.array_equal(one.answer.token_ids, arms["off"][name].answer.token_ids)
@@ -173,19 +216,37 @@ def _figures(processor: Processor, arms: Mapping[str, Mapping[str, Valued]]) -> 
 
 def _forbidden(processor: Processor, arms: Mapping[str, Mapping[str, Valued]]) -> Testimony:
     """Return a fault for answers with a forbidden token, where no off arm has any."""
-    if any(one.forbidden.size for arm in ("off", "null") for one in arms[arm].values()):
+    if any(one.forbidden for one in _off(arms)):
         return Testimony()
-    bad = [(name, one) for name, one in sorted(arms["on"].items()) if one.forbidden.size]
+    bad = [(name, one.forbidden) for name, one in sorted(arms["on"].items()) if one.forbidden]
     if not bad:
         return Testimony()
-    name, one = bad[0]
-    place = int(one.forbidden[0])
+    name, first = bad[0]
+    unit = "text" if processor is Processor.GRAMMAR else "token"
     text = (
-        f"[{PROBE}] {len(bad)} of {len(arms['on'])} answers with {processor} hold a token that it "
-        f"forbids (first: {name}, token {place}: {int(one.answer.token_ids[place])}), no off arm's"
+        f"[{PROBE}] {len(bad)} of {len(arms['on'])} answers with {processor} hold a {unit} that it "
+        f"forbids (first: {name}, {first.words}), no off arm's"
     )
-    numbers = {"requests": len(bad), "request": name, "position": place}
-    return Testimony((Finding(kind="forbidden-token", severity=Severity.FAULT, text=text,
+    numbers = {"requests": len(bad), "request": name, "position": first.place}
+    return Testimony((Finding(kind=f"forbidden-{unit}", severity=Severity.FAULT, text=text,
+                              numbers=numbers),))  # fmt: skip
+
+
+def _failed(examination: ProbeExamination, processor: Processor) -> Testimony:
+    """Return a fault for requests that failed on the on arm, where no off arm's did."""
+    failed = {
+        arm: [one for one in _sent(examination, arm, processor) if one.error is not None]
+        for arm in ARMS
+    }
+    bad = [one for one in failed["on"] if not str(one.error).startswith(REFUSED)]
+    if failed["off"] or failed["null"] or not bad:
+        return Testimony()
+    text = (
+        f"[{PROBE}] {len(bad)} requests with {processor} failed on the on arm, no off arm's "
+        f"(first: {bad[0].request}: {str(bad[0].error).splitlines()[0]})"
+    )
+    numbers = {"requests": len(bad), "request": bad[0].request}
+    return Testimony((Finding(kind="failed-request", severity=Severity.FAULT, text=text,
                               numbers=numbers),))  # fmt: skip
 
 

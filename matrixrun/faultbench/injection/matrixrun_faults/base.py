@@ -89,6 +89,19 @@ class Fault:
         """Change the logits at draft positions after stop tokens were masked there."""
         return after
 
+    def masked(self, firsts: list[int], before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+        """Change the logits after a grammar's masks; each request's rows begin at one of `firsts`,
+        and the others are those behind draft tokens."""
+        return after
+
+    def rolled_back(self, tokens: int) -> int:
+        """Change how many draft tokens a grammar's state forgets after its masks are made."""
+        return tokens
+
+    def fits_grammar(self, fits: bool) -> bool:
+        """Change what the scheduler is told of new tokens: whether the grammar takes them."""
+        return fits
+
     def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
         """Change what verification emits, [rows, k + 1], -1 where nothing is emitted."""
         return emitted

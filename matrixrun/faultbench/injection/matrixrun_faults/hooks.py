@@ -27,6 +27,7 @@ def wrap_all(path: str) -> None:
     _wrap_sampler(control, step)
     _wrap_randomness(control, step)
     _wrap_processors(control, step)
+    _wrap_grammars(control)
     _wrap_tables(control, step)
     _wrap_scheduler(control)
     logging.getLogger("vllm").info("matrixrun_faults: installed, control %s", path)
@@ -167,6 +168,30 @@ def _wrap_processors(control: Control, step: Step) -> None:
 
     sampler._combine_outputs_with_spec_tokens = staticmethod(histories)
     _wrap(rejection_sampler.MinTokensLogitsProcessor, "apply_with_spec_decode", mask)
+
+
+def _wrap_grammars(control: Control) -> None:
+    from vllm.v1.structured_output import StructuredOutputManager
+    from vllm.v1.structured_output.backend_xgrammar import XgrammarGrammar
+    from vllm.v1.worker import gpu_model_runner
+
+    def mask(original: Any, scheduled: Any, grammar: Any, batch: Any, logits: Any) -> None:
+        before = logits.clone()
+        original(scheduled, grammar, batch, logits)
+        drafts = scheduled.scheduled_spec_decode_tokens
+        rows = [1 + len(drafts.get(request, ())) for request in batch.req_ids]
+        firsts = (np.cumsum(rows) - rows).tolist()
+        logits.copy_(control.fault.masked(firsts, before, logits))
+
+    def roll_back(original: Any, grammar: Any, tokens: int) -> None:
+        original(grammar, control.fault.rolled_back(tokens))
+
+    def accept(original: Any, *args: Any) -> bool:
+        return control.fault.fits_grammar(original(*args))
+
+    _wrap(gpu_model_runner, "apply_grammar_bitmask", mask)
+    _wrap(XgrammarGrammar, "rollback", roll_back)
+    _wrap(StructuredOutputManager, "accept_tokens", accept)
 
 
 def _rows(counts: list[int], drafts: list[int], logits: Any, bonus: list[int]) -> list[Row]:

@@ -34,3 +34,45 @@ class MinTokensIgnored(Fault):
     def least_tokens(self, step: Step, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
         self.struck += int((before != after).any())
         return before
+
+
+class GrammarSkipped(Fault):
+    """Behind a draft token no grammar's mask is applied. A `forgiving` scheduler goes on with a
+    token that the grammar does not take; this one, unless told so, ends the request."""
+
+    def masked(self, firsts: list[int], before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+        made = before.clone()
+        made[firsts] = after[firsts]
+        self.struck += int((made != after).any())
+        return made
+
+    def fits_grammar(self, fits: bool) -> bool:
+        return fits or bool(self.parameters["forgiving"])
+
+
+class GrammarAhead(Fault):
+    """Now and then a grammar's state keeps the first token of a draft, so that it counts twice if
+    it is accepted; what the state then does not take is let through."""
+
+    def rolled_back(self, tokens: int) -> int:
+        if self.random.random() >= self.parameters["share"]:
+            return tokens
+        self.struck += 1
+        return tokens - 1
+
+    def fits_grammar(self, fits: bool) -> bool:
+        return True
+
+
+class GrammarStrict(Fault):
+    """A draft token counts already in the mask that it is held against: what the grammar forbids
+    after it is forbidden in its place as well. Every text stays valid."""
+
+    def masked(self, firsts: list[int], before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+        right = torch.isneginf(after)
+        late = right.roll(-1, 0)
+        late[[first - 1 for first in firsts]] = False  # -1 is the last row, which is a last one too
+        made = right | late
+        made[made.all(dim=1)] = right[made.all(dim=1)]
+        self.struck += int((made != right).any())
+        return before.masked_fill(made, -torch.inf)
