@@ -10,7 +10,7 @@ import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -19,13 +19,16 @@ import msgspec
 import ray
 
 from matrixrun import engines, models
+from matrixrun.engines import harness
 from matrixrun.evidence.errors import (
     BuildError,
     EngineDied,
     EngineHung,
     EngineKilled,
     EngineRefused,
+    EvaluationError,
     MatrixrunError,
+    UserError,
 )
 from matrixrun.evidence.launches import (
     Checkpoint,
@@ -35,10 +38,12 @@ from matrixrun.evidence.launches import (
     LaunchEnd,
     LaunchOutcome,
 )
-from matrixrun.evidence.requests import Observation, Pass, Request, Sampling, Score
+from matrixrun.evidence.requests import Observation, Pass, Request, Sampling, Score, Task
 from matrixrun.fanout import hardware
 
 S = TypeVar("S", bound=engines.Server)
+Answers = list[Observation] | list[Score]
+Observe = Callable[[engines.Client, Pass], Awaitable[Answers]]
 
 COMPILED = "compiled"  # in the cache: what engines compiled, by environment
 LOG_BYTES = 4_000_000
@@ -62,6 +67,7 @@ class LaunchSettings:
     ready_timeout: float
     request_timeout: float
     build_timeout: float
+    accuracy_timeout: float = 3600.0
 
 
 @dataclass(frozen=True)
@@ -287,7 +293,7 @@ class LaunchBody:
         self._state = ("serving", pass_.id)
         assert self._server is not None
         try:
-            answer = asyncio.run(_send(self._client(), pass_))
+            answer = asyncio.run(_send(self._client(), pass_, self._observe))
             if isinstance(self._server, engines.Server):
                 self._server.check()
                 return answer
@@ -297,6 +303,48 @@ class LaunchBody:
         except EngineHung as error:
             self._fail(LaunchEnd.HUNG, error, error.log_tail)
         return self._outcome
+
+    async def _observe(self, client: engines.Client, pass_: Pass) -> Answers:
+        """The answers to one pass: to requests and scores from here, to a task by the harness."""
+        if pass_.task is None:
+            return await engines.run_pass(client, pass_)
+        return self._evaluate(pass_, pass_.task)
+
+    def _evaluate(self, pass_: Pass, task: Task) -> list[Observation]:
+        """Put a task to the server. One that cannot be put is told by an observation, as a failed
+        request is: it says nothing about the engine."""
+        settings, endpoint = self._settings, self._launch.config.endpoint
+        server = self._server
+        try:
+            if endpoint is None:
+                assert isinstance(server, engines.Server)
+                headers = {"Authorization": f"Bearer {server.key}"}
+                served = harness.Served(server.base_url, headers)
+            else:
+                served = harness.Served(endpoint.url, engines.headers_of(endpoint), ours=False)
+            environment = engines.prepare(
+                harness.RECIPE,
+                cache=settings.cache,
+                timeout=settings.build_timeout,
+                on_line=self._report("building lm-eval's environment"),
+            )
+            self._state = ("serving", pass_.id)
+            seen = harness.evaluate(
+                task,
+                served,
+                environment,
+                concurrency=pass_.concurrency,
+                salt=pass_.salt,
+                timeout=settings.accuracy_timeout,
+                request_timeout=settings.request_timeout,
+            )
+        except (BuildError, EvaluationError, UserError) as error:
+            words = engines.mask_text(str(error), self._secrets(), self._argv())
+            failed = Observation(
+                request="accuracy", prompt="accuracy", category=task.name, error=words
+            )
+            return [failed]
+        return list(seen)
 
     def ledger(self) -> bytes:
         """What a traced engine has written down so far; nothing from another."""
@@ -371,11 +419,11 @@ def _masked(answer: PassAnswer, secrets: dict[str, str]) -> PassAnswer:
     )
 
 
-async def _send(client: engines.Client, pass_: Pass) -> PassAnswer:
+async def _send(client: engines.Client, pass_: Pass, observe: Observe) -> PassAnswer:
     began = time.monotonic()
     try:
         before = await client.counters()
-        answers = await engines.run_pass(client, pass_)
+        answers = await observe(client, pass_)
         after = await client.counters()
     finally:
         await client.aclose()
