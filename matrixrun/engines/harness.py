@@ -11,7 +11,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,14 @@ _WORDS = (
 
 @dataclass(frozen=True)
 class Served:
-    """A server to be asked: its address, and the headers that it wants (never shown). `ours` is
-    false for one that runs elsewhere, which may be behind a proxy."""
+    """A server to be asked: its address, the headers that it wants (never shown), and its name for
+    the target (None: the one that it lists). `ours` is false for one that runs elsewhere, which may
+    be behind a proxy."""
 
     url: str
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(repr=False)
     ours: bool = True
+    model: str | None = None
 
 
 def evaluate(
@@ -111,8 +113,11 @@ def _environment(served: Served, folder: Path) -> dict[str, str]:
 
 
 def _model_name(served: Served) -> str:
-    """The name under which the server lists its one model."""
+    """The name under which the server serves the target."""
     import httpx
+
+    if served.model is not None:
+        return served.model
 
     try:
         answer = httpx.get(

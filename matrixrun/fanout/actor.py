@@ -10,7 +10,7 @@ import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -19,16 +19,13 @@ import msgspec
 import ray
 
 from matrixrun import engines, models
-from matrixrun.engines import harness
 from matrixrun.evidence.errors import (
     BuildError,
     EngineDied,
     EngineHung,
     EngineKilled,
     EngineRefused,
-    EvaluationError,
     MatrixrunError,
-    UserError,
 )
 from matrixrun.evidence.launches import (
     Checkpoint,
@@ -39,11 +36,11 @@ from matrixrun.evidence.launches import (
     LaunchOutcome,
 )
 from matrixrun.evidence.requests import Observation, Pass, Request, Sampling, Score, Task
-from matrixrun.fanout import hardware
+from matrixrun.fanout import evaluation, hardware
 
 S = TypeVar("S", bound=engines.Server)
-Answers = list[Observation] | list[Score]
-Observe = Callable[[engines.Client, Pass], Awaitable[Answers]]
+Seen = TypeVar("Seen", Observation, Score)
+Evaluate = Callable[[Pass, Task], list[Observation]]
 
 COMPILED = "compiled"  # in the cache: what engines compiled, by environment
 LOG_BYTES = 4_000_000
@@ -293,7 +290,7 @@ class LaunchBody:
         self._state = ("serving", pass_.id)
         assert self._server is not None
         try:
-            answer = asyncio.run(_send(self._client(), pass_, self._observe))
+            answer = asyncio.run(_send(self._client(), pass_, self._evaluate))
             if isinstance(self._server, engines.Server):
                 self._server.check()
                 return answer
@@ -304,47 +301,22 @@ class LaunchBody:
             self._fail(LaunchEnd.HUNG, error, error.log_tail)
         return self._outcome
 
-    async def _observe(self, client: engines.Client, pass_: Pass) -> Answers:
-        """The answers to one pass: to requests and scores from here, to a task by the harness."""
-        if pass_.task is None:
-            return await engines.run_pass(client, pass_)
-        return self._evaluate(pass_, pass_.task)
-
     def _evaluate(self, pass_: Pass, task: Task) -> list[Observation]:
-        """Put a task to the server. One that cannot be put is told by an observation, as a failed
-        request is: it says nothing about the engine."""
-        settings, endpoint = self._settings, self._launch.config.endpoint
-        server = self._server
-        try:
-            if endpoint is None:
-                assert isinstance(server, engines.Server)
-                headers = {"Authorization": f"Bearer {server.key}"}
-                served = harness.Served(server.base_url, headers)
-            else:
-                served = harness.Served(endpoint.url, engines.headers_of(endpoint), ours=False)
-            environment = engines.prepare(
-                harness.RECIPE,
-                cache=settings.cache,
-                timeout=settings.build_timeout,
-                on_line=self._report("building lm-eval's environment"),
-            )
-            self._state = ("serving", pass_.id)
-            seen = harness.evaluate(
-                task,
-                served,
-                environment,
-                concurrency=pass_.concurrency,
-                salt=pass_.salt,
-                timeout=settings.accuracy_timeout,
-                request_timeout=settings.request_timeout,
-            )
-        except (BuildError, EvaluationError, UserError) as error:
-            words = engines.mask_text(str(error), self._secrets(), self._argv())
-            failed = Observation(
-                request="accuracy", prompt="accuracy", category=task.name, error=words
-            )
-            return [failed]
-        return list(seen)
+        """Put a task to the server, and mask what is told of a failure."""
+        server, settings = self._server, self._settings
+        assert server is not None
+        seen = evaluation.put(
+            pass_,
+            task,
+            lambda: evaluation.served_by(server, self._launch.config.endpoint),
+            cache=settings.cache,
+            build_timeout=settings.build_timeout,
+            timeout=settings.accuracy_timeout,
+            request_timeout=settings.request_timeout,
+            on_line=self._report("building lm-eval's environment"),
+        )
+        self._state = ("serving", pass_.id)
+        return [_shown(one, self._secrets(), self._argv()) for one in seen]
 
     def ledger(self) -> bytes:
         """What a traced engine has written down so far; nothing from another."""
@@ -409,21 +381,29 @@ def _masked(answer: PassAnswer, secrets: dict[str, str]) -> PassAnswer:
     """The answer with an endpoint's secrets out of its errors: somebody else's server may repeat
     what it was sent."""
 
-    def shown(error: str | None) -> str | None:
-        return None if error is None else engines.mask_text(error, secrets)
-
     return replace(
         answer,
-        observations=tuple(replace(a, error=shown(a.error)) for a in answer.observations),
-        scores=tuple(replace(a, error=shown(a.error)) for a in answer.scores),
+        observations=tuple(_shown(one, secrets) for one in answer.observations),
+        scores=tuple(_shown(one, secrets) for one in answer.scores),
     )
 
 
-async def _send(client: engines.Client, pass_: Pass, observe: Observe) -> PassAnswer:
+def _shown(one: Seen, secrets: dict[str, str], argv: tuple[str, ...] = ()) -> Seen:
+    if one.error is None:
+        return one
+    return replace(one, error=engines.mask_text(one.error, secrets, argv))
+
+
+async def _send(client: engines.Client, pass_: Pass, evaluate: Evaluate) -> PassAnswer:
+    """The answer to one pass: requests and scores are sent from here, a task by the harness."""
     began = time.monotonic()
     try:
         before = await client.counters()
-        answers = await observe(client, pass_)
+        answers: list[Observation] | list[Score]
+        if pass_.task is None:
+            answers = await engines.run_pass(client, pass_)
+        else:
+            answers = evaluate(pass_, pass_.task)
         after = await client.counters()
     finally:
         await client.aclose()

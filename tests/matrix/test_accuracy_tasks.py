@@ -36,7 +36,7 @@ Made = Callable[..., Path]
 
 @pytest.fixture
 def made(tmp_path: Path) -> Made:
-    """Writes a matrix file with a task beside it; `changes` are the task's, None takes a key out."""
+    """Writes a matrix file and a task; `changes` are the task's, None takes a key out."""
 
     def make(
         section: str = SECTION, data: str = '{"question": "1 + 1 ="}\n', **changes: Any
@@ -91,13 +91,15 @@ def test_data_beside_a_task_that_travels_travels_with_it(made: Made, tmp_path: P
 
 
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
-    "hub data": ({"dataset_path": "openai/gsm8k"}, "dataset_path: 'openai/gsm8k'", "dataset_path: json"),
+    "hub data": ({"dataset_path": "openai/gsm8k"}, "'openai/gsm8k'", "dataset_path: json"),
     "no data": ({"dataset_kwargs": None}, "data_files: names no data", "DATA.jsonl"),
     "data missing": (
-        {"dataset_kwargs": {"data_files": {"test": "x.jsonl"}}}, "there is no file", "task file's folder",
+        {"dataset_kwargs": {"data_files": {"test": "x.jsonl"}}},
+        "there is no file", "task file's folder",
     ),
     "data at an address": (
-        {"dataset_kwargs": {"data_files": {"test": "https://h/x.jsonl"}}}, "must be a file on disk", "JSONL",
+        {"dataset_kwargs": {"data_files": {"test": "https://h/x.jsonl"}}},
+        "must be a file on disk", "JSONL",
     ),
     "no split asked": ({"test_split": None}, "neither `test_split`", "test_split: test"),
     "no such split": ({"test_split": "tset"}, "no split 'tset'", "did you mean `test`"),
