@@ -17,7 +17,7 @@ from matrix_files import GOOD
 from matrixrun.evidence.errors import MatrixError
 from matrixrun.matrix import Matrix, expand, load
 
-TASKS = Path(__file__).parents[2] / "matrices" / "tasks"
+TASKS = Path(__file__).parents[1] / "e2e" / "accuracy_task"
 TASK: dict[str, Any] = {
     "task": "sums",
     "dataset_path": "json",
@@ -180,7 +180,7 @@ def test_the_content_of_task_and_data_is_part_of_the_fingerprint(made: Made) -> 
     assert fingerprints(made(SECTION.replace("yaml}", "yaml, limit: 3}"))) != plain
 
 
-def test_the_task_that_comes_along_is_what_its_program_writes() -> None:
+def test_the_task_of_the_engine_tests_is_what_its_program_writes() -> None:
     command = [sys.executable, str(TASKS / "small_steps.py")]
     made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert made == (TASKS / "small-steps.jsonl").read_text()

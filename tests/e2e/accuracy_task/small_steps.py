@@ -1,6 +1,6 @@
 """Writes small-steps.jsonl: sixty questions that a small model answers in part.
 
-    python matrices/tasks/small_steps.py > matrices/tasks/small-steps.jsonl
+    python small_steps.py > small-steps.jsonl
 
 Three worked lines, then one to complete: numbers counted on, words said twice, a sum. They are
 drawn by a seeded generator, so that the file can be made again.
