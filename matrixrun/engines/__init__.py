@@ -13,6 +13,7 @@ server         Server: one running engine
 reach          Reach: how a server that is not ours is spoken to
 attached       Attached: a server that runs already, in the place of a Server
 follower       Follower: a process group on a further node of a launch
+harness        evaluate: a task of lm-evaluation-harness put to a server
 traffic        run_pass: requests in flight
 http           Connection: HTTP to one server, under every client
 vllm           kind `vllm`

@@ -9,6 +9,7 @@ MatrixrunError              shown as one message, never as a traceback
 │   ├── EngineDied          ... by itself, at start or while serving
 │   │   └── EngineKilled    ... by SIGKILL from outside, which says nothing about the engine
 │   └── EngineHung          ... by making no progress within its bound
+├── EvaluationError         an accuracy task could not be put to a server
 ├── StoreError              the results folder cannot be read or written
 └── TrackingError           MLflow cannot be reached; results stay in the results folder
 """
@@ -76,6 +77,14 @@ class EngineKilled(EngineDied):
 
 class EngineHung(EngineError):
     """The engine made no progress within its bound."""
+
+
+class EvaluationError(MatrixrunError):
+    """A task could not be put to a server; `log_tail` is the end of the harness's own log."""
+
+    def __init__(self, message: str, *, log_tail: str = "", remedy: str | None = None) -> None:
+        self.log_tail = log_tail
+        super().__init__(message, remedy=remedy)
 
 
 class StoreError(MatrixrunError):

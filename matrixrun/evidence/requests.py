@@ -86,16 +86,33 @@ class ScoreRequest(msgspec.Struct, frozen=True, kw_only=True):
     top: int = 1
 
 
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """A task of lm-evaluation-harness with all that it needs, so that it travels as prompts do.
+
+    `yaml` is the task file, its data files named as in `files`, which holds their content. The
+    first `limit` documents are asked (all: None); a document is right where `metric` is 1 behind
+    the chain of filters named `filter` (the first one: None).
+    """
+
+    name: str
+    yaml: str
+    files: dict[str, bytes]
+    metric: str
+    filter: str | None = None
+    limit: int | None = None
+
+
 class Pass(msgspec.Struct, frozen=True, kw_only=True):
     """A list of requests sent to one launch with `concurrency` in flight, in order of the list.
 
-    Exactly one of `requests` and `scores` is filled. `salt` is the pass's own cache namespace.
-    `logprobs` is the number of top logprobs asked for at each emitted token.
+    Exactly one of `requests`, `scores` and `task` is filled. `salt` is the pass's own cache
+    namespace. `logprobs` is the number of top logprobs asked for at each emitted token.
     """
 
     id: str
     requests: tuple[Request, ...] = ()
     scores: tuple[ScoreRequest, ...] = ()
+    task: Task | None = None
     concurrency: int = 1
     salt: str = ""
     logprobs: int = 2
@@ -121,6 +138,7 @@ class Observation:
     gives no per-step data. sent [m] int32 is the prompt as it was sent, where it is not the
     workload's prompt of that name. Times are seconds since the pass began; `first_token` is NaN
     when unknown. `error` holds the engine's words when the request failed (then n may be 0).
+    `right` says whether the answer to a document of a Task is right; None where nobody looked.
     """
 
     request: str
@@ -142,6 +160,7 @@ class Observation:
     first_token: float = float("nan")
     finished: float = 0.0
     error: str | None = None
+    right: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

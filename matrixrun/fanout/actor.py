@@ -35,11 +35,13 @@ from matrixrun.evidence.launches import (
     LaunchEnd,
     LaunchOutcome,
 )
-from matrixrun.evidence.requests import Observation, Pass, Request, Sampling, Score
-from matrixrun.fanout import hardware
+from matrixrun.evidence.requests import Observation, Pass, Request, Sampling, Score, Task
+from matrixrun.fanout import evaluation, hardware
 from matrixrun.record import InUse
 
 S = TypeVar("S", bound=engines.Server)
+Seen = TypeVar("Seen", Observation, Score)
+Evaluate = Callable[[Pass, Task], list[Observation]]
 
 COMPILED = "compiled"  # in the cache: what engines compiled, by environment
 LOG_BYTES = 4_000_000
@@ -63,6 +65,7 @@ class LaunchSettings:
     ready_timeout: float
     request_timeout: float
     build_timeout: float
+    accuracy_timeout: float = 3600.0
 
 
 @dataclass(frozen=True)
@@ -296,7 +299,7 @@ class LaunchBody:
         self._state = ("serving", pass_.id)
         assert self._server is not None
         try:
-            answer = asyncio.run(_send(self._client(), pass_))
+            answer = asyncio.run(_send(self._client(), pass_, self._evaluate))
             if isinstance(self._server, engines.Server):
                 self._server.check()
                 return answer
@@ -306,6 +309,23 @@ class LaunchBody:
         except EngineHung as error:
             self._fail(LaunchEnd.HUNG, error, error.log_tail)
         return self._outcome
+
+    def _evaluate(self, pass_: Pass, task: Task) -> list[Observation]:
+        """Put a task to the server, and mask what is told of a failure."""
+        server, settings = self._server, self._settings
+        assert server is not None
+        seen = evaluation.put(
+            pass_,
+            task,
+            lambda: evaluation.served_by(server, self._launch.config.endpoint),
+            cache=settings.cache,
+            build_timeout=settings.build_timeout,
+            timeout=settings.accuracy_timeout,
+            request_timeout=settings.request_timeout,
+            on_line=self._report("building lm-eval's environment"),
+        )
+        self._state = ("serving", pass_.id)
+        return [_shown(one, self._secrets(), self._argv()) for one in seen]
 
     def ledger(self) -> bytes:
         """What a traced engine has written down so far; nothing from another."""
@@ -371,21 +391,29 @@ def _masked(answer: PassAnswer, secrets: dict[str, str]) -> PassAnswer:
     """The answer with an endpoint's secrets out of its errors: somebody else's server may repeat
     what it was sent."""
 
-    def shown(error: str | None) -> str | None:
-        return None if error is None else engines.mask_text(error, secrets)
-
     return replace(
         answer,
-        observations=tuple(replace(a, error=shown(a.error)) for a in answer.observations),
-        scores=tuple(replace(a, error=shown(a.error)) for a in answer.scores),
+        observations=tuple(_shown(one, secrets) for one in answer.observations),
+        scores=tuple(_shown(one, secrets) for one in answer.scores),
     )
 
 
-async def _send(client: engines.Client, pass_: Pass) -> PassAnswer:
+def _shown(one: Seen, secrets: dict[str, str], argv: tuple[str, ...] = ()) -> Seen:
+    if one.error is None:
+        return one
+    return replace(one, error=engines.mask_text(one.error, secrets, argv))
+
+
+async def _send(client: engines.Client, pass_: Pass, evaluate: Evaluate) -> PassAnswer:
+    """The answer to one pass: requests and scores are sent from here, a task by the harness."""
     began = time.monotonic()
     try:
         before = await client.counters()
-        answers = await engines.run_pass(client, pass_)
+        answers: list[Observation] | list[Score]
+        if pass_.task is None:
+            answers = await engines.run_pass(client, pass_)
+        else:
+            answers = evaluate(pass_, pass_.task)
         after = await client.counters()
     finally:
         await client.aclose()

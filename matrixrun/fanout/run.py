@@ -258,6 +258,7 @@ class _Run:
                 ready_timeout=timeouts.ready,
                 request_timeout=timeouts.request,
                 build_timeout=timeouts.build,
+                accuracy_timeout=timeouts.accuracy,
             ),
             judging=self.judging,
             workloads=staged.workloads,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 FAULT_KINDS = frozenset({
-    "acceptance", "acceptance-by-position", "acceptance-by-step", "correlated-samples",
+    "acceptance", "acceptance-by-position", "acceptance-by-step", "accuracy", "correlated-samples",
     "cut-short", "degeneration", "distribution", "drift", "empty-output", "equality",
-    "failed-request", "forbidden-token", "idle-drafter", "launch", "leak", "ledger",
+    "failed-request", "forbidden-text", "forbidden-token", "idle-drafter", "launch", "leak", "ledger",
     "length-limit", "misprocessed-token", "nan", "past-the-end", "predicted-acceptance",
     "processing", "regret", "repeated-acceptance", "reuse", "rollback", "sample-logprob",
     "sample-similarity", "stopped-early", "surface-text", "target-path", "unexplained-token",

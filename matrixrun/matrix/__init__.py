@@ -9,6 +9,7 @@ problems        collecting mistakes, and the messages they become
 axes            the axis registry, `matches`;  axis_types: what values an axis takes
 grid            grid, rules and includes as typed values
 constraints     the small expression form, without eval
+tasks           read_task: the task of the probe `accuracy`, with its data
 checkpoints     target_of: which checkpoint a cell uses
 expansion       expand: product, exclude, constraints, include, strategy
 covering        cover: a covering array of the allowed cells

@@ -100,8 +100,11 @@ def _settings(matrix: Matrix) -> Any:
     resources = matrix.resources
     hardware = [resources.accelerator] if resources.accelerator else resources.cpus_per_rank
     spread = {} if resources.ranks_per_node is None else {"ranks": resources.ranks_per_node}
+    accuracy = matrix.accuracy
+    task = {} if accuracy is None else {"accuracy": portable(accuracy.model_dump(), matrix)}
     return {
         **spread,
+        **task,
         "workload": portable(matrix.workload.model_dump(), matrix),
         "probes": sorted(set(matrix.probes)),
         "control": matrix.control,

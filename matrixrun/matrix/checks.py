@@ -15,11 +15,13 @@ from matrixrun.matrix.problems import Key, Problem, did_you_mean, raise_problems
 from matrixrun.matrix.schema import AttachSpec, EngineSpec, Matrix, ModelSpec
 
 PROBES = (
-    *("acceptance", "conversation", "equality", "pressure"),
+    *("acceptance", "accuracy", "conversation", "equality", "pressure"),
     *("ledger", "processors", "rollback", "sampling"),
 )
 BASE_PROBE = "equality"
 """Every verdict rests on it, and probes that send nothing themselves read what it sends."""
+
+ACCURACY_PROBE = "accuracy"
 
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 """A field name as RFC 9110 has it."""
@@ -55,6 +57,10 @@ def check_files(matrix: Matrix, *, file: str) -> None:
     if workload is not None and not Path(workload).is_file():
         remedy = "write a path relative to the matrix file's folder"
         problems.append(Problem(("workload", "path"), f"there is no file {workload}", remedy))
+    if matrix.accuracy is not None and not Path(matrix.accuracy.task).is_file():
+        message = f"there is no file {matrix.accuracy.task}"
+        remedy = "write a path relative to the matrix file's folder"
+        problems.append(Problem(("accuracy", "task"), message, remedy))
     for name, engine in matrix.engines.items():
         if engine.overlay in matrix.source.written and not Path(engine.overlay).is_dir():
             remedy = "write a path relative to the matrix file's folder"
@@ -300,6 +306,25 @@ def _probe_problems(matrix: Matrix) -> Iterable[Problem]:
     if known and BASE_PROBE not in matrix.probes:
         message = f"`{BASE_PROBE}` is missing, on which every verdict rests"
         yield Problem(("probes",), message, f"add `{BASE_PROBE}` to the list")
+    yield from _accuracy_problems(matrix)
+
+
+def _accuracy_problems(matrix: Matrix) -> Iterable[Problem]:
+    asked = ACCURACY_PROBE in matrix.probes
+    if asked and matrix.accuracy is None:
+        remedy = "add a section `accuracy: {task: TASK.yaml}`, or take the probe out"
+        key: Key = ("probes", matrix.probes.index(ACCURACY_PROBE))
+        yield Problem(key, "the probe `accuracy` has no task", remedy)
+    if matrix.accuracy is None:
+        return
+    if not asked:
+        remedy = f"add `{ACCURACY_PROBE}` to `probes:`, or remove the section"
+        yield Problem(("accuracy",), "has no effect: the probe is not asked for", remedy)
+    for name, engine in matrix.engines.items():
+        if engine.attach is not None and engine.attach.headers_env:
+            message = "the probe `accuracy` sends no header but the key's"
+            remedy = "take the probe out, or have these servers take `key_env` alone"
+            yield Problem(("engines", name, "attach", "headers_env"), message, remedy)
 
 
 def _workload_problems(matrix: Matrix) -> Iterable[Problem]:

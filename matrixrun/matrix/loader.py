@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from matrixrun.evidence.errors import MatrixError
+from matrixrun.evidence.requests import Task
 from matrixrun.matrix.checks import check, check_files
 from matrixrun.matrix.paths import Folder
-from matrixrun.matrix.problems import described
+from matrixrun.matrix.problems import Invalid, described, raise_problems
 from matrixrun.matrix.schema import Matrix
 from matrixrun.matrix.source import Source, content_digest
+from matrixrun.matrix.tasks import read_task, task_digest
 from matrixrun.matrix.validation import validate
 from matrixrun.matrix.yaml12 import parse
 
@@ -18,7 +20,8 @@ def load(path: Path) -> Matrix:
     """Read a matrix file.
 
     Paths in it are relative to its folder and come out absolute: `overlay`, `workload.path`,
-    `expectations`, interpreters with a `/`, checkpoints that begin with `./`, `../` or `~/`.
+    `accuracy.task`, `expectations`, interpreters with a `/`, checkpoints that begin with `./`,
+    `../` or `~/`.
 
     Raises:
         MatrixError: naming file, line, key and remedy of everything that is wrong with it.
@@ -37,7 +40,20 @@ def load(path: Path) -> Matrix:
     matrix = matrix.located(Source(positions, folder.written))
     check(matrix, file=file)
     check_files(matrix, file=file)
-    return matrix.located(Source(positions, folder.written, _digests(matrix)))
+    task, named = _task(matrix, file)
+    written = folder.written | named
+    return matrix.located(Source(positions, written, _digests(matrix, task), task))
+
+
+def _task(matrix: Matrix, file: str) -> tuple[Task | None, dict[str, str]]:
+    """The accuracy task, and its data files as they are written."""
+    if matrix.accuracy is None:
+        return None, {}
+    try:
+        return read_task(matrix.accuracy, matrix.source.written)
+    except Invalid as error:
+        raise_problems(file, matrix.source.positions, [error.problem])
+        raise
 
 
 def _read(path: Path) -> str:
@@ -59,8 +75,12 @@ def _read(path: Path) -> str:
         raise MatrixError(file, None, "", message, remedy="check its permissions") from None
 
 
-def _digests(matrix: Matrix) -> dict[str, str]:
-    """sha256 of the files whose content determines results: own prompts and engine overlays."""
+def _digests(matrix: Matrix, task: Task | None) -> dict[str, str]:
+    """sha256 of the files whose content determines results: own prompts, engine overlays, and the
+    accuracy task with its data."""
     paths = [matrix.workload.path, *(engine.overlay for engine in matrix.engines.values())]
     written = matrix.source.written
-    return {path: content_digest(Path(path)) for path in paths if path in written}
+    digests = {path: content_digest(Path(path)) for path in paths if path in written}
+    if matrix.accuracy is not None and task is not None:
+        digests[matrix.accuracy.task] = task_digest(task)
+    return digests

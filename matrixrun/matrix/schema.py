@@ -142,6 +142,16 @@ class WorkloadSpec(Section):
     ignore_eos: Switch = False
 
 
+class AccuracySpec(Section):
+    """What the probe `accuracy` asks: a task file of lm-evaluation-harness, the first `limit` of
+    its documents, and which of its metrics and filters says that an answer is right (the first)."""
+
+    task: FilePath
+    limit: Size | None = None
+    metric: Text | None = None
+    filter: Text | None = None
+
+
 class Detect(Section):
     """The smallest share of faulty requests the gate must see, and with which confidence."""
 
@@ -173,11 +183,13 @@ class Strategy(Section):
 
 
 class Timeouts(Section):
-    """Seconds: until an engine is healthy, for one request, for building an environment."""
+    """Seconds: until an engine is healthy, for one request, for building an environment, for the
+    accuracy task on one launch."""
 
     ready: Annotated[Real, Field(gt=0)] = 900.0
     request: Annotated[Real, Field(gt=0)] = 300.0
     build: Annotated[Real, Field(gt=0)] = 3600.0
+    accuracy: Annotated[Real, Field(gt=0)] = 3600.0
 
 
 class Resources(Section):
@@ -204,6 +216,7 @@ class Matrix(Section):
     constraints: tuple[str, ...] = ()
     strategy: Strategy = Strategy()
     probes: tuple[str, ...] = ("equality", "acceptance")
+    accuracy: AccuracySpec | None = None
     workload: WorkloadSpec = WorkloadSpec()
     detect: Detect = Detect()
     control: Literal["between-launches", "within-launch"] = "between-launches"

@@ -6,17 +6,20 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from matrixrun.evidence.requests import Task
 from matrixrun.matrix.problems import Positions
 
 
 @dataclass(frozen=True)
 class Source:
     """Positions of the keys; `written` maps a resolved path to what the file says, `digests` a
-    resolved path to the sha256 of its content. All empty for a matrix made in code."""
+    resolved path to the sha256 of its content. `task` is the accuracy task, read. All empty for a
+    matrix made in code."""
 
     positions: Positions = field(default_factory=Positions)
     written: dict[str, str] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
+    task: Task | None = None
 
 
 def content_digest(path: Path) -> str:

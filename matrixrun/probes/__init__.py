@@ -10,6 +10,7 @@ registry      get, names, resolve: the probes by name, one file each:
   rollback    planned drafts, right up to a place and wrong there
   pressure    the transitions at which engines break, brought about on purpose
   ledger      an extra launch whose scheduler writes down what it does
+  accuracy    a task of lm-evaluation-harness, right or wrong by document
 scoring       score_passes: what launch A scores, each different text once; with_prompts
 confirmation  confirmation_passes: the judge's wants as passes
 """

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from matrixrun.evidence.errors import UserError
 from matrixrun.probes.acceptance import Acceptance
+from matrixrun.probes.accuracy import Accuracy
 from matrixrun.probes.conversation import Conversation
 from matrixrun.probes.equality import Equality
 from matrixrun.probes.ledger import Ledger
@@ -20,7 +21,7 @@ PROBES: dict[str, Probe] = {
     probe.kind: probe
     for probe in (
         *(Equality(), Acceptance(), SamplingProbe(), ProcessorsProbe()),
-        *(Conversation(), Pressure(), Rollback(), Ledger()),
+        *(Conversation(), Pressure(), Rollback(), Ledger(), Accuracy()),
     )
 }
 

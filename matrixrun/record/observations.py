@@ -40,6 +40,8 @@ def encode_observations(observations: Sequence[Observation], *, text: bool = Tru
     for name in _INT_LISTS:
         columns[name] = _lists([getattr(o, name) for o in observations], np.int32)
     columns["steps_ordered"] = pa.array([o.steps_ordered for o in observations], pa.bool_())
+    if any(o.right is not None for o in observations):
+        columns["right"] = pa.array([o.right for o in observations], pa.bool_())
     columns["logprobs"] = _lists([o.logprobs for o in observations], np.float32)
     columns["top_k"] = pa.array([_width(o.top_ids) for o in observations], pa.int32())
     columns["top_ids"] = _tables([o.top_ids for o in observations], np.int32)
@@ -60,8 +62,9 @@ def decode_observations(data: bytes) -> list[Observation]:
     lists = {n: _rows(table[n]) for n in (*known, "logprobs")}
     tables = {n: _row_tables(table[n], widths) for n in ("top_ids", "top_logprobs")}
     columns: dict[str, Sequence[Any]] = {**scalars, **lists, **tables}
-    if "steps_ordered" in table.column_names:  # sweeps of earlier versions have no such column
-        columns["steps_ordered"] = table["steps_ordered"].to_pylist()
+    for name in ("steps_ordered", "right"):  # sweeps of earlier versions lack the first
+        if name in table.column_names:
+            columns[name] = table[name].to_pylist()
     names = list(columns)
     return [
         Observation(**dict(zip(names, row, strict=True)))

@@ -74,3 +74,21 @@ def test_a_checkpoint_too_large_for_a_job_is_named(
     monkeypatch.setattr(parcel, "MOST_BYTES", 4000)
     with pytest.raises(UserError, match="weights"):
         parcel.pack(file, load(file), tmp_path / "into")
+
+
+def test_a_task_takes_its_data_along(tmp_path: Path) -> None:
+    file = folder(tmp_path)
+    (file.parent / "tasks").mkdir()
+    (file.parent / "tasks" / "sums.yaml").write_text(
+        "task: sums\ndataset_path: json\ndataset_kwargs: {data_files: {test: ../../sums.jsonl}}\n"
+        "test_split: test\nmetric_list: [{metric: exact_match}]\n"
+    )
+    (file.parent.parent / "sums.jsonl").write_text('{"question": "1 + 1 ="}\n')
+    file.write_text(
+        file.read_text() + "probes: [equality, accuracy]\naccuracy: {task: tasks/sums.yaml}\n"
+    )
+    into = tmp_path / "into"
+    into.mkdir()
+    packed = parcel.pack(file, load(file), into)
+    assert {"matrices/tasks/sums.yaml", "sums.jsonl"} <= carried(into)
+    assert load(packed).source.task == load(file).source.task

@@ -146,3 +146,12 @@ def test_a_thousand_long_answers_are_read_in_well_under_a_second() -> None:
     read = decode_observations(data)
     assert time.perf_counter() - began < 1.0
     assert len(read) == 1000
+
+
+def test_whether_an_answer_is_right_is_kept_where_somebody_looked() -> None:
+    kept = [Observation(request=str(i), prompt="p", category="c", right=i == 1) for i in range(2)]
+    unknown = Observation(request="2", prompt="p", category="c")
+    read = decode_observations(encode_observations([*kept, unknown]))
+    assert [one.right for one in read] == [False, True, None]
+    # Files of other probes stay as they were.
+    assert b"right" not in encode_observations([unknown])

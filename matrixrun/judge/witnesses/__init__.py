@@ -31,6 +31,7 @@ processing    processors: greedy answers with a logits processor on
 reuse         conversation: what each turn takes from the cache, on against off
 rollback      rollback: the token right after each planned rejection
 pressure      pressure: which transitions happened, and what is left behind
+accuracy      accuracy: documents of a task that are lost, by a paired test
 ledger        ledger: whether a traced launch's scheduler kept its own rules
 """
 
@@ -46,6 +47,7 @@ from matrixrun.judge.examination import Examination
 from matrixrun.judge.settings import JudgeSettings
 from matrixrun.judge.testimony import Testimony
 from matrixrun.judge.witnesses import (
+    accuracy,
     answers,
     degeneration,
     distribution,
@@ -160,6 +162,7 @@ PROBE_WITNESSES: tuple[ProbeWitness, ...] = (
     ProbeWitness("pressure", "pressure", examine_pressure),
     ProbeWitness("rollback", "rollback", examine_rollback),
     ProbeWitness("ledger", "ledger", examine_ledger),
+    ProbeWitness(accuracy.PROBE, "accuracy", accuracy.examine_accuracy, accuracy.RATE_TESTS),
 )
 
 RATE_TESTS = sum(witness.rate_tests for witness in WITNESSES)
