@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 FAULT_KINDS = frozenset({
-    "acceptance", "acceptance-by-position", "acceptance-by-step", "accuracy", "correlated-samples",
-    "cut-short", "degeneration", "distribution", "drift", "empty-output", "equality",
-    "failed-request", "forbidden-text", "forbidden-token", "idle-drafter", "launch", "leak", "ledger",
-    "length-limit", "misprocessed-token", "nan", "past-the-end", "predicted-acceptance",
-    "processing", "regret", "repeated-acceptance", "reuse", "rollback", "sample-logprob",
-    "sample-similarity", "stopped-early", "surface-text", "target-path", "unexplained-token",
+    "acceptance", "acceptance-by-position", "acceptance-by-step", "accuracy",
+    "correlated-samples", "cut-short", "degeneration", "distribution", "drift", "empty-output",
+    "equality", "failed-request", "forbidden-text", "forbidden-token", "idle-drafter", "launch",
+    "leak", "ledger", "length-limit", "misprocessed-token", "nan", "past-the-end",
+    "predicted-acceptance", "processing", "regret", "repeated-acceptance", "reuse", "rollback",
+    "sample-logprob", "sample-similarity", "stopped-early", "surface-text", "target-path",
+    "unexplained-token",
 })  # fmt: skip

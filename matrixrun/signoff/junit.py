@@ -39,6 +39,7 @@ CHECK_OF = {
     "sample-similarity": "distribution",
     "sample-logprob": "distribution",
     "forbidden-token": "processing",
+    "forbidden-text": "processing",
     "misprocessed-token": "processing",
     "counters": "acceptance",
     "all-accepted": "coverage",

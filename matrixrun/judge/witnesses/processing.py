@@ -222,14 +222,15 @@ def _forbidden(processor: Processor, arms: Mapping[str, Mapping[str, Valued]]) -
     if not bad:
         return Testimony()
     name, first = bad[0]
-    unit = "text" if processor is Processor.GRAMMAR else "token"
+    kind = "forbidden-text" if processor is Processor.GRAMMAR else "forbidden-token"
+    unit = kind.removeprefix("forbidden-")
     text = (
         f"[{PROBE}] {len(bad)} of {len(arms['on'])} answers with {processor} hold a {unit} that it "
         f"forbids (first: {name}, {first.words}), no off arm's"
     )
     numbers = {"requests": len(bad), "request": name, "position": first.place}
-    return Testimony((Finding(kind=f"forbidden-{unit}", severity=Severity.FAULT, text=text,
-                              numbers=numbers),))  # fmt: skip
+    finding = Finding(kind=kind, severity=Severity.FAULT, text=text, numbers=numbers)
+    return Testimony((finding,))
 
 
 def _failed(examination: ProbeExamination, processor: Processor) -> Testimony:
