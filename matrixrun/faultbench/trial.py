@@ -61,6 +61,7 @@ class Seen:
     off_scores: list[Score] = field(default_factory=list)
     null_scores: list[Score] = field(default_factory=list)
     confirmations: list[Score] = field(default_factory=list)
+    before: dict[str, float] = field(default_factory=dict)
     growth: dict[str, float] = field(default_factory=dict)
     prompts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     probed: ProbeObserved | None = None
@@ -208,6 +209,7 @@ class Bench:
         seen.off_scores += scoring.assemble(Source(scorer, main), base.off, given)
         seen.null_scores += scoring.assemble(Source(scorer, null), base.null, given)
         for name, value in answer.counters_after.items():
+            seen.before.setdefault(name, answer.counters_before.get(name, 0.0))
             grown = value - answer.counters_before.get(name, 0.0)
             seen.growth[name] = seen.growth.get(name, 0.0) + grown
         ids = {prompt.id: prompt.token_ids for prompt in base.workload.prompts}
@@ -309,7 +311,8 @@ class Bench:
         record = PassRecord(
             launch=self.pair.launch(Role.ON).id, pass_id=self._pass_ids()[0],
             kind="observations", path="", sha256="", requests=len(on), seconds=0.0,
-            counters_before=dict.fromkeys(growth, 0.0), counters_after=growth,
+            counters_before={name: seen.before[name] for name in growth},
+            counters_after={name: seen.before[name] + more for name, more in growth.items()},
         )  # fmt: skip
         whole = CellEvidence(
             cell=self.pair.cell,

@@ -10,7 +10,8 @@ for every launch, asks the later turns of all conversations.
 Conversations end their turns in four ways: as the model likes, at a stop token, at a stop string,
 at a limit that differs from turn to turn. The first is held alone; then as many side by side as can
 be in flight and as surely fit into the cache, so that a server with few slots keeps each in its
-own, and none evicts another's turns.
+own, and none evicts another's turns. Where an end has not come by then, further prompts open short
+conversations that are to end that way, until one does.
 """
 
 from __future__ import annotations
@@ -30,11 +31,15 @@ from matrixrun.probes.texts import stop_strings, stop_tokens
 from matrixrun.workloads import Prompt, Workload
 
 KIND = "conversation"
-CONVERSATIONS = 6
+# Two for each way to end.
+CONVERSATIONS = 8
 NATURAL, STOP, STRING, LENGTH, WRITTEN = "natural", "stop", "string", "length", "written"
 # Of a prompt that opens no conversation, so many tokens of another one are the user's next turn.
 BORROWED_TOKENS = 16
 WRITTEN_TOKENS = 12
+# Where an end never came, so often it is asked for by further conversations of so many turns.
+MORE_ROUNDS = 3
+MORE_TURNS = 2
 
 
 @dataclass(frozen=True)
@@ -68,13 +73,14 @@ class Conversation:
         ends += [STOP] if engines.get(launch.config.kind).stops_at_token_ids else []
         ends += [STRING] if strings else []
         talks = talks_of(workload, (*ends, LENGTH))
+        more = more_talks(workload, talks, ends)
         texts = [part for talk in talks for part in (talk.opening, *talk.follow_ups)]
         writer = _Writer(launch, matrix, stop_tokens(texts), strings)
         within = is_control(launch, matrix)
         for size in sorted({batch_size(cell) for cell in cells}):
-            yield from writer.held(talks, size, stem(size))
+            yield from writer.held(talks, more, size, stem(size))
             if within:
-                yield from writer.held(talks[::-1], size, null_stem(size))
+                yield from writer.held(talks[::-1], more, size, null_stem(size))
 
     def sources(self, cell: Cell, pair: PlannedPair) -> dict[str, tuple[Source, ...]]:
         """Return the passes of the cell's `on`, `off` and `null` conversations."""
@@ -108,7 +114,7 @@ def null_stem(size: int) -> str:
 
 def pass_ids(name: str) -> Iterator[str]:
     """Yield the ids of all passes that there may be under a stem."""
-    for group in range(CONVERSATIONS):
+    for group in range(CONVERSATIONS + MORE_ROUNDS):
         for turn in range(1, CONVERSATION_TURNS + 1):
             yield f"{name}.g{group}.t{turn}"
     yield f"{name}.{WRITTEN}"
@@ -116,17 +122,36 @@ def pass_ids(name: str) -> Iterator[str]:
 
 def talks_of(workload: Workload, ends: Sequence[str]) -> tuple[Talk, ...]:
     """Return the conversations of a workload: prompts that open one, or any where none does."""
-    opening = [prompt for prompt in workload.prompts if prompt.follow_ups]
-    chosen = (opening or list(workload.prompts))[:CONVERSATIONS]
     return tuple(
-        Talk(
-            id=prompt.id,
-            opening=prompt.token_ids,
-            follow_ups=_follow_ups(prompt, workload),
-            written=_pieces(prompt, workload, WRITTEN_TOKENS),
-            end=ends[number % len(ends)],
-        )
-        for number, prompt in enumerate(chosen)
+        _talk(prompt, workload, ends[number % len(ends)])
+        for number, prompt in enumerate(_ordered(workload)[:CONVERSATIONS])
+    )
+
+
+def more_talks(workload: Workload, talks: Sequence[Talk], ends: Sequence[str]) -> tuple[Talk, ...]:
+    """Return further conversations, of prompts that open none of `talks`. How each is to end does
+    not depend on what came before: a request is the same in every launch that sends it."""
+    taken = {talk.id for talk in talks}
+    prompts = [prompt for prompt in _ordered(workload) if prompt.id not in taken]
+    return tuple(
+        _talk(prompt, workload, ends[number % len(ends)], MORE_TURNS)
+        for number, prompt in enumerate(prompts)
+        if ends
+    )
+
+
+def _ordered(workload: Workload) -> list[Prompt]:
+    """Return the prompts, those that are written to open a conversation first."""
+    return sorted(workload.prompts, key=lambda prompt: not prompt.follow_ups)
+
+
+def _talk(prompt: Prompt, workload: Workload, end: str, turns: int = CONVERSATION_TURNS) -> Talk:
+    return Talk(
+        id=prompt.id,
+        opening=prompt.token_ids,
+        follow_ups=_follow_ups(prompt, workload)[: turns - 1],
+        written=_pieces(prompt, workload, WRITTEN_TOKENS),
+        end=end,
     )
 
 
@@ -147,6 +172,21 @@ def _pieces(prompt: Prompt, workload: Workload, length: int) -> tuple[tuple[int,
 
 
 @dataclass(frozen=True)
+class _Held:
+    """What is known after conversations: the tokens that the engine's cache holds, as far as it
+    says, and the ends that came."""
+
+    capacity: float | None
+    ends: frozenset[str]
+
+
+def ended_as_asked(answer: Observation) -> bool:
+    """Whether an answer ended in the way that its category names."""
+    reason = "length" if answer.category == LENGTH else "stop"
+    return answer.error is None and answer.finish_reason == reason
+
+
+@dataclass(frozen=True)
 class _Writer:
     """Writes the passes of one launch."""
 
@@ -155,13 +195,24 @@ class _Writer:
     stops: tuple[int, ...]
     strings: tuple[str, ...]
 
-    def held(self, talks: Sequence[Talk], size: int, name: str) -> Passes:
-        """Yield the passes of all conversations with `size` requests in flight."""
+    def held(self, talks: Sequence[Talk], more: Sequence[Talk], size: int, name: str) -> Passes:
+        """Yield the passes of all conversations with `size` requests in flight; of `more` those
+        that it takes for every end to come."""
         left, number, together = list(talks), 0, 1
+        absent = {talk.end for talk in talks}
         while left:
             group, left = left[:together], left[together:]
-            capacity = yield from self._group(group, size, f"{name}.g{number}")
-            together, number = self._together(size, capacity), number + 1
+            held = yield from self._group(group, size, f"{name}.g{number}")
+            together, number = self._together(size, held.capacity), number + 1
+            absent -= held.ends
+        left = list(more)
+        for place in range(MORE_ROUNDS):
+            left = [talk for talk in left if talk.end in absent]
+            group, left = left[:together], left[together:]
+            if not group:
+                break
+            held = yield from self._group(group, size, f"{name}.g{CONVERSATIONS + place}")
+            absent -= held.ends
         written = self._written(talks)
         if written:
             yield self._pass(f"{name}.{WRITTEN}", written, size, f"{name}.{WRITTEN}")
@@ -175,11 +226,10 @@ class _Writer:
 
     def _group(
         self, talks: Sequence[Talk], size: int, name: str
-    ) -> Generator[Pass, Answered, float | None]:
-        """Yield a pass a turn; a conversation that failed or grew too long is not gone on with.
-        Returns the tokens that the engine's cache holds, as far as it says."""
+    ) -> Generator[Pass, Answered, _Held]:
+        """Yield a pass a turn; a conversation that failed or grew too long is not gone on with."""
         histories = {talk.id: talk.opening for talk in talks}
-        capacity = None
+        capacity, ends = None, set[str]()
         for turn in range(1, CONVERSATION_TURNS + 1):
             requests = tuple(
                 request
@@ -192,7 +242,8 @@ class _Writer:
             answered = yield self._pass(f"{name}.t{turn}", requests, size, name)
             histories = _continued(talks, turn, requests, answered)
             capacity = reading(answered.counters_after, CAPACITY)
-        return capacity
+            ends |= {one.category for one in answered.observations if ended_as_asked(one)}
+        return _Held(capacity, frozenset(ends))
 
     def _written(self, talks: Sequence[Talk]) -> tuple[Request, ...]:
         """Return the later turns of every conversation, after answers that nobody gave."""

@@ -13,7 +13,7 @@ from matrixrun.evidence.requests import Pass
 from matrixrun.faultbench import pair, run
 from matrixrun.faultbench.catalogue import SPECIMENS, Specimen
 from matrixrun.faultbench.pair import STATE_BENCH, LaunchDied, Launches
-from matrixrun.faultbench.trial import Bench
+from matrixrun.faultbench.trial import Bench, Seen
 from matrixrun.judge import settings_for
 from matrixrun.workloads.prompts import workload_of
 
@@ -144,3 +144,12 @@ def test_the_ledger_of_a_launch_that_is_sent_nothing_may_be_as_it_was(
 def test_the_benchs_ledgers_have_room_for_all_trials(launches: Launches):
     traced = launches.pairs["draft_model"].launch(Role.TRACED)
     assert int(traced.command.env["MATRIXRUN_LEDGER_LARGEST"]) == 1_000_000_000
+
+
+def test_what_earlier_trials_left_in_the_cache_is_in_use_before_this_one(launches: Launches):
+    (one,) = launches.pairs.values()
+    bench = Bench(one, workload_of(()), settings_for(launches.matrix), {})
+    seen = Seen(before={"kv_cache_usage": 0.25}, growth={"kv_cache_usage": 0.05})
+    record = bench.evidence(seen).evidence.records["on"]
+    assert record.counters_before == {"kv_cache_usage": 0.25}
+    assert record.counters_after == pytest.approx({"kv_cache_usage": 0.3})

@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from matrixrun.evidence.cells import Speculation
 from matrixrun.evidence.requests import Observation
 from matrixrun.evidence.verdicts import Severity, Verdict
 from matrixrun.judge import JudgeSettings, ProbeObserved, testimony
 from matrixrun.judge.witnesses import ProbeExamination
-from matrixrun.judge.witnesses.reuse import examine_reuse
+from matrixrun.judge.witnesses.reuse import Boundary, examine_reuse, full_blocks_lost
 
 from .simulator import Pair, simulate
 
-ANSWER, NEXT, BLOCK = 24, 10, 16
+ANSWER, NEXT, BLOCK, LONG = 24, 10, 16, 32
 
 
 def told(
@@ -27,6 +30,23 @@ def told(
         arm: conversation(tokens, block=block, **fields)
         for arm, tokens in zip(("on", "off", "null"), lost, strict=True)
     }
+    return judged(observations, method=method, block=block, attached=attached)
+
+
+def talks(*, lost, count: int, block=LONG, attached=False) -> testimony.Testimony:
+    """Return what is said of so many conversations whose answers are shorter than a block."""
+    observations = {
+        arm: tuple(
+            turn
+            for number in range(count)
+            for turn in conversation(tokens, block=block, name=f"p{number}", opening=40 + number)
+        )
+        for arm, tokens in zip(("on", "off", "null"), lost, strict=True)
+    }
+    return judged(observations, block=block, attached=attached)
+
+
+def judged(observations, *, method="ngram", block=BLOCK, attached=False) -> testimony.Testimony:
     probe = ProbeObserved(
         kind="conversation", compared=True, observations=observations, scores={}, records={}
     )
@@ -50,8 +70,16 @@ def told(
     return examine_reuse(ProbeExamination(evidence, JudgeSettings(), probe, None))
 
 
-def conversation(lost: int, *, block: int, reason: str = "stop", caches: bool = True):
-    history = np.arange(40, dtype=np.int32)
+def conversation(
+    lost: int,
+    *,
+    block: int,
+    reason: str = "stop",
+    caches: bool = True,
+    name: str = "p",
+    opening: int = 40,
+):
+    history = np.arange(opening, dtype=np.int32)
     found: list[Observation] = []
     for turn in range(1, 4):
         cached = 0
@@ -60,8 +88,8 @@ def conversation(lost: int, *, block: int, reason: str = "stop", caches: bool = 
             cached = known // block * block
         found.append(
             Observation(
-                request=f"conversation.p.t{turn}",
-                prompt="conversation.p",
+                request=f"conversation.{name}.t{turn}",
+                prompt=f"conversation.{name}",
                 category="stop",
                 sent=history,
                 token_ids=np.arange(100, 100 + ANSWER, dtype=np.int32),
@@ -160,3 +188,65 @@ def test_turns_that_were_not_answered_are_no_boundary():
 
     assert len(boundaries(some)) == 2
     assert boundaries(broken) == {}
+
+
+def test_full_blocks_lost_at_most_turns_are_a_rate_though_none_is_beyond_a_block():
+    found = talks(lost=(ANSWER, 0, 0), count=12)
+    assert faults(found) == []
+    (rate,) = found.rates
+    assert rate.finding.severity is Severity.FAULT
+    assert rate.finding.numbers["turns"] >= 14
+    assert rate.p_value == pytest.approx(0.5 ** rate.finding.numbers["turns"])
+
+
+@pytest.mark.parametrize("lost", [(0, 0, 0), (0, ANSWER, ANSWER), (ANSWER, ANSWER, ANSWER)])
+def test_arms_that_lose_alike_and_an_off_arm_that_loses_more_are_no_rate(lost):
+    (rate,) = talks(lost=lost, count=12).rates
+    assert rate.p_value == 1.0
+
+
+def test_what_the_control_loses_too_is_no_rate():
+    (rate,) = talks(lost=(ANSWER, 0, ANSWER), count=12).rates
+    assert rate.p_value == 1.0
+
+
+def test_histories_that_differ_have_other_roundings_and_no_other_full_blocks():
+    """Answers of other lengths in each arm, and an engine that keeps every block it can."""
+    observations = {
+        arm: tuple(
+            turn
+            for number in range(12)
+            for turn in conversation(0, block=BLOCK, name=f"p{number}", opening=40 + number * step)
+        )
+        for arm, step in (("on", 5), ("off", 3), ("null", 2))
+    }
+    (rate,) = judged(observations).rates
+    assert rate.p_value == 1.0
+
+
+@given(
+    known=st.integers(0, 400),
+    rows=st.integers(1, 9),
+    block=st.sampled_from([1, 16, 32, 528]),
+    late=st.integers(0, 9),
+)
+def test_a_cache_that_lacks_no_more_than_the_last_step_loses_no_full_block(
+    known, rows, block, late
+):
+    kept = max(0, known - min(late, rows)) // block * block
+    boundary = Boundary(known=known, cached=kept, answer=20, repair=0, repeated=0, seconds=0.0)
+    assert full_blocks_lost(boundary, block, rows) == 0
+    dropped = replace(boundary, cached=max(0, kept - block))
+    assert full_blocks_lost(dropped, block, rows, dropped=1) == 0
+
+
+def test_without_the_allowance_a_lost_block_counts():
+    boundary = Boundary(known=100, cached=64, answer=40, repair=36, repeated=0, seconds=0.0)
+    assert full_blocks_lost(boundary, 32, rows=4) == 1
+    assert full_blocks_lost(boundary, 32, rows=5) == 0
+    assert full_blocks_lost(boundary, 32, rows=4, dropped=1) == 0
+
+
+def test_a_server_that_others_use_brings_a_notice():
+    (rate,) = talks(lost=(ANSWER, 0, 0), count=12, attached=True).rates
+    assert rate.finding.severity is Severity.NOTICE

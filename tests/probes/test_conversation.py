@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 
 import msgspec
 import numpy as np
@@ -12,6 +13,8 @@ from probe_sweeps import matrix, plan, workload
 
 from matrixrun import probes
 from matrixrun.evidence.launches import Launch, Role
+from matrixrun.evidence.requests import Observation, Request
+from matrixrun.probes.conversation import CONVERSATIONS, MORE_ROUNDS, pass_ids
 from matrixrun.workloads import Prompt, Workload
 
 TURNS = 4
@@ -195,3 +198,60 @@ def test_a_conversation_whose_turn_failed_is_not_gone_on_with():
     )
     later = [r for one, _ in turns(seen, "conversation.b8.g1")[1:] for r in one.requests]
     assert "conversation.p-1" not in {r.prompt for r in later}
+
+
+def many(count: int = 40) -> Workload:
+    """Prompts enough for further conversations."""
+    prompts = tuple(
+        Prompt(id=f"p-{number}", category="mixed", token_ids=tuple(range(number, number + 8)))
+        for number in range(count)
+    )
+    return Workload(prompts=prompts, sha256="")
+
+
+def ending(reached) -> Callable[[Request], Observation]:
+    """Return a double whose answers end as asked where `reached` says so."""
+
+    def answered(request: Request) -> Observation:
+        ends = request.category in ("length", "written") or not reached(request)
+        return dataclasses.replace(reply(request), finish_reason="length" if ends else "stop")
+
+    return answered
+
+
+def further(reached) -> list[Request]:
+    sections = matrix(**SECTIONS)
+    planned = plan(sections)
+    launch = next(one for one in planned.launches if one.role is Role.ON)
+    passes = PROBE.passes(launch, planned.cells, many(), sections)
+    seen = drive(passes, many(), answer=ending(reached))
+    known = set(pass_ids("conversation.b8")) | set(pass_ids("conversation.b1"))
+    assert {one.id for one, _ in seen} <= known
+    groups = tuple(f"conversation.b8.g{CONVERSATIONS + place}." for place in range(MORE_ROUNDS))
+    return [r for one, _ in seen if one.id.startswith(groups) for r in one.requests]
+
+
+def test_where_every_end_came_no_further_conversation_is_held():
+    assert further(lambda request: True) == []
+
+
+def test_an_end_that_never_came_is_asked_for_by_further_prompts():
+    asked = further(lambda request: request.category != "natural")
+    assert {r.category for r in asked} == {"natural"}
+    assert len({r.prompt for r in asked}) > 8
+    assert {r.id[-3:] for r in asked} == {".t1", ".t2"}
+
+
+def test_they_stop_once_it_came():
+    first = f"conversation.p-{CONVERSATIONS}"
+    asked = further(lambda request: request.category != "natural" or request.prompt == first)
+    whole = further(lambda request: request.category != "natural")
+    assert 0 < len(asked) < len(whole)
+
+
+def test_a_further_request_is_the_same_whatever_else_is_missing():
+    natural = {r.id: r for r in further(lambda request: request.category != "natural")}
+    both = {r.id: r for r in further(lambda request: False)}
+    common = [name for name in natural.keys() & both.keys() if name.endswith(".t1")]
+    assert common
+    assert all(natural[name] == both[name] for name in common)

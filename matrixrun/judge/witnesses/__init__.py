@@ -55,6 +55,7 @@ from matrixrun.judge.witnesses import (
     processing,
     regret,
     repeats,
+    reuse,
 )
 from matrixrun.judge.witnesses.acceptance import examine_acceptance
 from matrixrun.judge.witnesses.activity import examine_activity
@@ -73,7 +74,6 @@ from matrixrun.judge.witnesses.performance import examine_performance
 from matrixrun.judge.witnesses.power import examine_power
 from matrixrun.judge.witnesses.prediction import examine_prediction
 from matrixrun.judge.witnesses.pressure import examine_pressure
-from matrixrun.judge.witnesses.reuse import examine_reuse
 from matrixrun.judge.witnesses.rollback import examine_rollback
 from matrixrun.judge.witnesses.surface import examine_surface
 from matrixrun.judge.witnesses.target_path import examine_target_path
@@ -158,7 +158,7 @@ PROBE_WITNESSES: tuple[ProbeWitness, ...] = (
     ProbeWitness(
         processing.PROBE, "processing", processing.examine_processing, processing.RATE_TESTS
     ),
-    ProbeWitness("conversation", "reuse", examine_reuse),
+    ProbeWitness("conversation", "reuse", reuse.examine_reuse, reuse.RATE_TESTS),
     ProbeWitness("pressure", "pressure", examine_pressure),
     ProbeWitness("rollback", "rollback", examine_rollback),
     ProbeWitness("ledger", "ledger", examine_ledger),

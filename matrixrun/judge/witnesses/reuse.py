@@ -2,6 +2,10 @@
 
 A turn's prompt begins with the turn before it and its answer. All of that was computed once, so
 whatever of it is prefilled again was lost: a block's rounding at least, the whole answer at worst.
+
+Two limits: at one turn a loss is beyond the granularity of the cache; over all turns of the cell
+together, blocks are lost that were full before the answer's last step (which is where no rounding
+is left, whatever the histories are), more often than in the off arm.
 """
 
 from __future__ import annotations
@@ -16,12 +20,15 @@ import numpy as np
 from matrixrun.evidence.cells import Speculation
 from matrixrun.evidence.requests import Observation
 from matrixrun.evidence.verdicts import CellEvidence, Finding, Severity, Verdict
-from matrixrun.judge.testimony import Objection, Testimony
+from matrixrun.judge.statistics import paired_excess_p_value
+from matrixrun.judge.suspicions import verified_rows
+from matrixrun.judge.testimony import Objection, RateTest, Testimony
 
 if TYPE_CHECKING:
     from matrixrun.judge.witnesses import ProbeExamination
 
 KIND = "reuse"
+RATE_TESTS = 1
 TURN = re.compile(r"\.t(\d+)$")
 # The ways in which a conversation's turns are to end, as coverage and as a person says it.
 ENDS = {"natural": "natural", "stop": "stop_token", "string": "stop_string"}
@@ -63,7 +70,8 @@ Boundaries = dict[tuple[str, int], Boundary]
 
 def examine_reuse(examination: ProbeExamination) -> Testimony:
     """Return a fault where the on arm prefills more again than the off arm does, beyond the cache's
-    own granularity, at any turn; what turns cost, and whether prefixes were reused at all."""
+    own granularity, at any turn; else a test of the full blocks that it loses over all turns; what
+    turns cost, and whether prefixes were reused at all."""
     observed = examination.observed
     answers = {arm: observed.answers(arm) for arm in ("on", "off", "null")}
     if not answers["on"] and not answers["off"]:
@@ -134,7 +142,7 @@ def _compared(examination: ProbeExamination, found: dict[str, Boundaries]) -> Te
     beyond = sorted(key for key, tokens in excess.items() if tokens > allowed)
     metrics = {"conversation/granularity": float(block)}
     if not beyond:
-        return Testimony(metrics=metrics)
+        return Testimony(metrics=metrics) + _full_blocks(examination, found, block, dropped)
     worst = max(beyond, key=lambda key: (excess[key], key))
     control = [
         key for key in null.keys() & off.keys() if null[key].again - off[key].again > allowed
@@ -162,6 +170,67 @@ def _compared(examination: ProbeExamination, found: dict[str, Boundaries]) -> Te
         },
     )
     return Testimony((finding,), metrics=metrics, objections=_evicted(attached and not control))
+
+
+def full_blocks_lost(one: Boundary, block: int, rows: int, dropped: int = 0) -> int:
+    """Return how many blocks were lost that held nothing but tokens committed before the answer's
+    last step, beside those that are `dropped` by design.
+
+    A step of `rows` tokens is published by the one after it, and an answer's last step has none:
+    up to so many tokens at its end may rightly be missing. What is left is no rounding: it is
+    taken off exactly, so that arms whose histories differ are comparable turn by turn.
+    """
+    full = max(0, one.known - rows) // block
+    return max(0, full - dropped - one.cached // block)
+
+
+def _full_blocks(
+    examination: ProbeExamination, found: dict[str, Boundaries], block: int, dropped: int
+) -> Testimony:
+    """Return the test of whether the on arm loses full blocks at more turns than the off arm.
+
+    Units are turns: a block that is lost at one is computed there again, and is no loss of the
+    next. McNemar's exact test against the off arm and against the control; both must show it.
+    """
+    evidence = examination.evidence
+    rows = max(1, verified_rows(evidence.cell))
+    lost = {
+        arm: {
+            key: full_blocks_lost(one, block, rows, dropped if arm == "on" else 0)
+            for key, one in turns.items()
+        }
+        for arm, turns in found.items()
+    }
+    metrics = {
+        f"conversation/full_blocks_lost.{arm}": float(sum(lost[arm].values()))
+        for arm in ("on", "off")
+    }
+    compared = {arm: lost["on"].keys() & lost[arm].keys() for arm in ("off", "null")}
+    if not all(compared.values()):
+        return Testimony(metrics=metrics)
+    p_value = max(
+        paired_excess_p_value(
+            sum(lost["on"][key] > lost[arm][key] for key in keys),
+            sum(lost["on"][key] < lost[arm][key] for key in keys),
+        )
+        for arm, keys in compared.items()
+    )
+    keys = compared["off"]
+    turns = sum(lost["on"][key] > lost["off"][key] for key in keys)
+    again = {arm: sum(found[arm][key].again for key in keys) for arm in ("on", "off")}
+    text = (
+        f"at {turns} of {len(keys)} turns the on arm loses full blocks of {block} tokens that the "
+        f"off arm keeps (p = {p_value:.2g}), which no rounding of the cache explains: in all "
+        f"{again['on']} tokens prefilled again against {again['off']}"
+    )
+    attached = bool(evidence.outcomes["on"].facts.get("attached"))
+    finding = Finding(
+        kind=KIND,
+        severity=Severity.NOTICE if attached else Severity.FAULT,
+        text=text,
+        numbers={"turns": turns, "compared": len(keys), "p_value": p_value, **again},
+    )
+    return Testimony(metrics=metrics, rates=(RateTest(p_value, finding),))
 
 
 def _evicted(attached: bool) -> tuple[Objection, ...]:
