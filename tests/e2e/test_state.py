@@ -1,5 +1,5 @@
 """A cell of `matrices/state.yaml` on a real engine: what happened is proven, and nothing is left
-behind. Three launches."""
+behind. Four launches."""
 
 from __future__ import annotations
 
@@ -37,6 +37,12 @@ HAPPENED = {
     "rollback.ended_inside_draft",
     "rollback.preemptions",
     "rollback.rejections.after_preemption",
+    "ledger.steps.verified",
+    "ledger.ends.stop_token",
+    "ledger.ends.stop_string",
+    "ledger.ends.length",
+    "ledger.preemptions",
+    "ledger.dropped",
 }
 
 

@@ -20,6 +20,8 @@ FAULTS = {
     "kept-past-the-end": "ledger",
     "late-rollback": "ledger",
     "leaked-step": "ledger",
+    "answers-uncached": "reuse",
+    "leaked-block": "leak",
 }
 HARMLESS = tuple(f"healthy-{probe}" for probe in STATE_PROBES)
 
