@@ -1,7 +1,5 @@
 """A task put by lm-evaluation-harness to real servers of a real small model: healthy arms answer
-alike, and an on arm whose rotary frequencies are another's answers nothing rightly.
-
-The model answers four of 36 documents: the judge says that these are too few for a test.
+alike, and an on arm whose rotary frequencies are another's loses what they answer.
 
 Four launches side by side. The first run installs the harness (760 MB)."""
 
@@ -17,7 +15,7 @@ from matrixrun import plan as planning
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.launches import LaunchEnd, Role
 from matrixrun.evidence.requests import Observation
-from matrixrun.evidence.verdicts import CellEvidence, Verdict
+from matrixrun.evidence.verdicts import CellEvidence
 from matrixrun.fanout.actor import LaunchBody, LaunchSettings, PassAnswer
 from matrixrun.judge import JudgeSettings, ProbeObserved
 from matrixrun.judge.witnesses import ProbeExamination
@@ -38,8 +36,8 @@ Seen = dict[str, tuple[Observation, ...]]
 
 def planned(folder: Path, name: str, damage: str) -> tuple[Matrix, Plan]:
     text = (FOLDER / "matrix.yaml").read_text()
-    task = FOLDER / "small-steps.yaml"
-    text = text.replace("small-steps.yaml", f"{task}, limit: {DOCUMENTS}")
+    task = FOLDER / "word-pairs.yaml"
+    text = text.replace("word-pairs.yaml", f"{task}, limit: {DOCUMENTS}")
     text = text.replace("control: within-launch", "control: between-launches")
     text = text.replace("{kind: llamacpp, ", f"{{kind: llamacpp, {damage}")
     file = folder / f"{name}.yaml"
@@ -99,15 +97,15 @@ def test_every_document_is_answered_and_none_is_told_as_an_error(seen: Seen) -> 
         assert all(one.text is not None and one.right is not None for one in many)
 
 
-def test_healthy_arms_are_right_alike_and_a_damaged_one_is_not(seen: Seen) -> None:
-    right = {arm: sum(bool(one.right) for one in many) for arm, many in seen.items()}
-    assert right["on"] == right["off"] == right["null"] > 0
-    assert right["damaged"] < right["off"]
+def test_healthy_arms_lose_nothing(seen: Seen) -> None:
+    found = told(seen, "on")
+    assert found.objections == ()
+    assert 0.2 < found.metrics["accuracy/right.off"] < 0.95
+    (rate,) = found.rates
+    assert rate.p_value > 0.05
 
 
-def test_too_few_right_answers_are_no_verdict(seen: Seen) -> None:
-    found = told(seen, "damaged")
-    (objection,) = found.objections
-    assert objection.verdict is Verdict.INCONCLUSIVE
-    assert "answers 4 of 36 documents rightly" in objection.reason
-    assert (found.findings, found.rates) == ((), ())
+def test_a_damaged_on_arm_loses_documents(seen: Seen) -> None:
+    (rate,) = told(seen, "damaged").rates
+    assert rate.p_value < 0.001
+    assert len(rate.finding.numbers["lost_documents"]) >= 10

@@ -181,7 +181,7 @@ def test_the_content_of_task_and_data_is_part_of_the_fingerprint(made: Made) -> 
 
 
 def test_the_task_of_the_engine_tests_is_what_its_program_writes() -> None:
-    command = [sys.executable, str(TASKS / "small_steps.py")]
+    command = [sys.executable, str(TASKS / "word_pairs.py")]
     made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert made == (TASKS / "small-steps.jsonl").read_text()
+    assert made == (TASKS / "word-pairs.jsonl").read_text()
     assert len({json.loads(line)["question"] for line in made.splitlines()}) == 60
