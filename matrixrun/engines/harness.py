@@ -78,8 +78,12 @@ def evaluate(
         env = _environment(served, folder)
         _run([str(environment.python), "-m", "lm_eval", *argv], env, folder, timeout)
         found = sorted(folder.glob("out/*/samples_*.jsonl"))
-        lines = [line for path in found for line in path.read_text("utf-8").splitlines()]
-    return tuple(_observations(task, [json.loads(line) for line in lines]))
+        # Not splitlines: a text may hold what Unicode calls an end of line.
+        lines = [line for path in found for line in path.read_text("utf-8").split("\n") if line]
+    try:
+        return tuple(_observations(task, [json.loads(line) for line in lines]))
+    except (ValueError, LookupError, TypeError) as error:
+        raise EvaluationError(f"lm-eval's samples cannot be read: {error!r}") from error
 
 
 def _command(

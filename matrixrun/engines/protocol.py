@@ -41,6 +41,11 @@ class Client(Protocol):
         """Forget every cached prefix."""
         ...
 
+    async def enter(self, salt: str) -> None:
+        """Begin a cache namespace for requests that are not sent from here; what `generate` and
+        `score` send begins its own."""
+        ...
+
     async def aclose(self) -> None:
         """Release the connections."""
         ...

@@ -323,6 +323,7 @@ class LaunchBody:
             timeout=settings.accuracy_timeout,
             request_timeout=settings.request_timeout,
             on_line=self._report("building lm-eval's environment"),
+            claim=self._in_use.claim,
         )
         self._state = ("serving", pass_.id)
         return [_shown(one, self._secrets(), self._argv()) for one in seen]
@@ -413,6 +414,7 @@ async def _send(client: engines.Client, pass_: Pass, evaluate: Evaluate) -> Pass
         if pass_.task is None:
             answers = await engines.run_pass(client, pass_)
         else:
+            await client.enter(pass_.salt)  # the harness sends past this client
             answers = evaluate(pass_, pass_.task)
         after = await client.counters()
     finally:

@@ -15,18 +15,20 @@ from matrixrun.evidence.requests import Observation, Pass, Task
 def put(
     pass_: Pass, task: Task, served: Callable[[], harness.Served], *, cache: Path,
     build_timeout: float, timeout: float, request_timeout: float, on_line: Callable[[str], None],
+    claim: Callable[[Path], None],
 ) -> list[Observation]:  # fmt: skip
     """Return an observation for each document of the pass's task; the harness is installed first
     where this node lacks it.
 
     A task that cannot be put is told by a single observation, as a failed request is: it says
-    nothing about the engine. Its `error` says why, its `text` is the end of the log. All times are
-    seconds.
+    nothing about the engine. Its `error` says why, its `text` is the end of the log. `claim` is told
+    the environment that is worked with. All times are seconds.
     """
     try:
         environment = engines.prepare(
             harness.RECIPE, cache=cache, timeout=build_timeout, on_line=on_line
         )
+        claim(environment.path)
         seen = harness.evaluate(
             task,
             served(),
@@ -36,7 +38,7 @@ def put(
             timeout=timeout,
             request_timeout=request_timeout,
         )
-    except (BuildError, EvaluationError, UserError) as error:
+    except (BuildError, EvaluationError, UserError, OSError) as error:
         name, log = pass_.id, getattr(error, "log_tail", None)
         words = str(error)
         return [Observation(request=name, prompt=name, category=task.name, error=words, text=log)]

@@ -95,8 +95,10 @@ def violation(processor: Processor, prompt: Sequence[int], answer: Observation) 
 
 
 def _misfit(answer: Observation) -> Violation | None:
-    text = answer.text or ""
-    place = misfit(text, ended=answer.finish_reason == "stop") if text else None
+    text = answer.text
+    if text is None:
+        return None
+    place = misfit(text, ended=answer.finish_reason == "stop")
     if place is None:
         return None
     around = text[max(0, place - LONGEST_LINE) : place], text[place : place + LONGEST_LINE]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ def _settings(path: Path) -> dict[str, Any]:
         line = "" if error.problem_mark is None else f" (line {error.problem_mark.line + 1})"
         words = f"cannot be used{line}: {error.problem}"
         raise _invalid(path, words, "give a task in lm-evaluation-harness's YAML") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # the latter of a date that is none
         raise _invalid(path, f"is not YAML: {error}", "give a task file") from error
     if not isinstance(found, dict):
         words = f"must be a mapping, but is {described(found)}"
@@ -139,7 +140,9 @@ def _data(
     written: dict[str, str] = {}
     renamed: dict[str, list[str]] = {}
     for split, names in splits.items():
-        for name in [names] if isinstance(names, str) else names:
+        if not isinstance(names, list) or not names:
+            names = [names]
+        for name in names:
             found = _data_file(path, split, name)
             here = f"data-{len(files)}.jsonl"
             files[here] = _content(path, split, found)
@@ -161,17 +164,18 @@ def _check_splits(path: Path, settings: dict[str, Any], splits: dict[str, Any]) 
         raise _invalid(path, words, f"add `test_split: {next(iter(splits))}`")
     for key in ("test_split", "validation_split", "training_split", "fewshot_split"):
         split = settings.get(key)
-        if split is not None and split not in splits:
+        if split is not None and (not isinstance(split, str) or split not in splits):
             words = f"{key}: dataset_kwargs.data_files has no split {split!r}"
             raise _invalid(path, words, did_you_mean(str(split), map(str, splits)))
 
 
 def _data_file(path: Path, split: object, name: object) -> Path:
     key = f"dataset_kwargs.data_files.{split}"
-    if not isinstance(name, str) or "://" in name:
+    if not isinstance(name, str) or "://" in name or "\0" in name:
         words = f"{key}: must be a file on disk, but is {described(name)}"
         raise _invalid(path, words, "name a JSONL file, relative to the task file's folder")
-    found = (path.parent / Path(name).expanduser()).resolve()
+    # Links stay: what travels with a job is laid out by its path.
+    found = Path(os.path.normpath(path.parent / Path(name).expanduser()))
     if not found.is_file():
         remedy = "write a path relative to the task file's folder"
         raise _invalid(path, f"{key}: there is no file {found}", remedy)

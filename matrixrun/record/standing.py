@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import Counter
 from pathlib import Path
@@ -57,9 +56,12 @@ def standing_text(folder: Path) -> str:
 def _state(store: Store) -> str:
     if store.info.state is not SweepState.RUNNING:
         return str(store.info.state)
-    with contextlib.suppress(StoreError), locked(store.root) as mine:  # or it may only be read
-        if not mine:
-            return "running"
+    try:
+        with locked(store.root) as mine:
+            if not mine:
+                return "running"
+    except StoreError:
+        return "not ended; whether a process is at it cannot be told: the folder may only be read"
     return (
         "not ended, and no process on this machine is at it: its driver was killed, or runs"
         " elsewhere (`--address URL` asks a cluster)"

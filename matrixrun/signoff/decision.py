@@ -213,7 +213,7 @@ class _Weighing:
             if any(digest.startswith(approval.sha256) for digest in changed):
                 continue
             if any(digest.startswith(approval.sha256) for digest in there):
-                self.notes.append(f"{named} is not needed any more: the baseline has it too")
+                self.notes.append(f"{named} is not needed: no checkpoint changed to it")
                 continue
             length = len(approval.sha256)
             close = difflib.get_close_matches(approval.sha256, [d[:length] for d in changed], n=1)

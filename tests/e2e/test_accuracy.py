@@ -26,7 +26,7 @@ from matrixrun.probes import get
 from matrixrun.record.cache import cache_folder
 from matrixrun.workloads import Workload
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(2700)]
 
 FOLDER = Path(__file__).with_name("accuracy_task")
 DAMAGE = 'on: {args: ["--rope-freq-scale", "0.25"]}, '

@@ -101,6 +101,13 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         {"dataset_kwargs": {"data_files": {"test": "https://h/x.jsonl"}}},
         "must be a file on disk", "JSONL",
     ),
+    "data that is no name": (
+        {"dataset_kwargs": {"data_files": {"test": 3}}}, "must be a file on disk", "JSONL",
+    ),
+    "no file in a list": (
+        {"dataset_kwargs": {"data_files": {"test": []}}}, "must be a file on disk", "JSONL",
+    ),
+    "a split that is a list": ({"test_split": ["test"]}, "no split ['test']", ""),
     "no split asked": ({"test_split": None}, "neither `test_split`", "test_split: test"),
     "no such split": ({"test_split": "tset"}, "no split 'tset'", "did you mean `test`"),
     "include": ({"include": "base.yaml"}, "include: takes something", "the one file"),
@@ -146,6 +153,23 @@ def test_data_that_is_no_json_lines_is_told_with_its_line(
     data: str, words: str, made: Made
 ) -> None:
     assert words in refused(made(data=data)).message
+
+
+def test_a_date_that_is_none_is_told(made: Made, tmp_path: Path) -> None:
+    file = made()
+    with (tmp_path / "tasks" / "sums.yaml").open("a") as task:
+        task.write("made: 2024-13-01\n")
+    assert "is not YAML" in str(refused(file))
+
+
+def test_data_behind_a_link_keeps_the_path_that_a_job_lays_it_out_by(
+    made: Made, tmp_path: Path
+) -> None:
+    file = made()
+    data = tmp_path / "tasks" / "sums.jsonl"
+    data.rename(tmp_path / "elsewhere.jsonl")
+    data.symlink_to(tmp_path / "elsewhere.jsonl")
+    assert read(file).source.written[str(data)] == "sums.jsonl"
 
 
 def test_a_task_that_is_not_there_is_told(made: Made) -> None:

@@ -156,7 +156,8 @@ def test_where_prefixes_are_cached_every_third_prompt_comes_a_second_time_at_the
 def test_the_matrix_file_is_told_of_every_list_that_a_run_would_refuse(size):
     for kinds in itertools.combinations(names(), size):
         refused = "equality" not in kinds
-        made = matrix(probes=kinds)
+        task = {"accuracy": {"task": "task.yaml"}} if "accuracy" in kinds else {}
+        made = matrix(probes=kinds, **task)
         with pytest.raises(UserError) if refused else nullcontext():
             resolve(kinds)
         with pytest.raises(MatrixError, match="probes") if refused else nullcontext():

@@ -270,7 +270,7 @@ def test_a_changed_draft_needs_approval_by_its_hash(tmp_path: Path) -> None:
     [
         ("eeeeeeef", "matches no checkpoint of this sweep; did you mean eeeeeeee?"),
         ("0123456789", "matches no checkpoint of this sweep"),
-        ("aaaaaaaa", "is not needed any more: the baseline has it too"),
+        ("aaaaaaaa", "is not needed: no checkpoint changed to it"),
     ],
 )
 def test_an_approval_that_lets_nothing_through_is_said(

@@ -100,7 +100,7 @@ class LlamaCppClient:
     async def generate(self, request: Request, *, salt: str, logprobs: int) -> Observation:
         """See Client.generate. On a server that speculates every logprob is NaN: it puts 0 in the
         place of those of accepted draft tokens."""
-        await self._enter(salt)
+        await self.enter(salt)
         began = time.monotonic()
         try:
             body = _body(request.token_ids, request.sampling, request.max_tokens)
@@ -130,7 +130,7 @@ class LlamaCppClient:
         the score asks for with EXTEND, `PREFILL_ROWS` (or all there are) with PREFILL. Only the
         last row goes through the output layer. `rows` is the least number that was computed.
         """
-        await self._enter(salt)
+        await self.enter(salt)
         values: dict[int, Valuation] = {}
         error = None
         try:
@@ -186,7 +186,8 @@ class LlamaCppClient:
             self._speculating = bool((await self.facts()).get("speculative"))
         return self._speculating
 
-    async def _enter(self, salt: str) -> None:
+    async def enter(self, salt: str) -> None:
+        """See Client.enter."""
         async with self._erasing:
             if salt == _HELD.get(self._name):
                 return

@@ -94,7 +94,7 @@ class SGLangClient:
     async def generate(self, request: Request, *, salt: str, logprobs: int) -> Observation:
         """See Client.generate. The answer is streamed: its parts tell the order of the verification
         steps, of which the engine itself only counts how many accepted how many."""
-        await self._enter(salt)
+        await self.enter(salt)
         began = time.monotonic()
         try:
             body = _body(request.token_ids, request.sampling, request.max_tokens, salt)
@@ -121,7 +121,7 @@ class SGLangClient:
         `rows` is how many rows the engine computed in the step that gave the (last) logprob: 1
         with DECODE, what was not cached of the prefix with EXTEND, the whole text with PREFILL.
         """
-        await self._enter(salt)
+        await self.enter(salt)
         # What one score leaves in the cache must not shorten the next one's computation.
         own = f"{salt}/{next(self._numbers)}"
         values: list[Valuation] = []
@@ -196,7 +196,8 @@ class SGLangClient:
         _, rows = _output(meta, 1)
         return [answers.valuation(rows[0], token)], len(prefix) - cached
 
-    async def _enter(self, salt: str) -> None:
+    async def enter(self, salt: str) -> None:
+        """See Client.enter."""
         async with self._entering:
             if not self._asked:
                 self._offered, self._asked = reports.offered(await self.facts()), True

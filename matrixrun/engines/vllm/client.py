@@ -66,6 +66,9 @@ class VLLMClient:
         answer = await self._server.control("GET", "/metrics")
         return reports.counters(answer.text) if answer.is_success else {}
 
+    async def enter(self, salt: str) -> None:
+        """See Client.enter: nothing to do, every request names its namespace."""
+
     async def reset_prefix_cache(self) -> None:
         """See Client.reset_prefix_cache; raises EngineDied unless the server says it did."""
         answer = await self._server.control("POST", "/reset_prefix_cache")

@@ -178,6 +178,9 @@ def _prompt(examination: ProbeExamination, answer: Observation) -> tuple[int, ..
 
 
 def _not_judged(examination: ProbeExamination, processor: Processor) -> Testimony:
+    """Return a notice that says why, none where the processor was not sent."""
+    if not any(_sent(examination, arm, processor) for arm in ARMS):
+        return Testimony()
     errors = [
         f"the {arm} arm says: {one.error}"
         for arm in ("off", "on")
