@@ -21,8 +21,8 @@ def put(
     where this node lacks it.
 
     A task that cannot be put is told by a single observation, as a failed request is: it says
-    nothing about the engine. Its `error` says why, its `text` is the end of the log. `claim` is told
-    the environment that is worked with. All times are seconds.
+    nothing about the engine. Its `error` says why, its `text` is the end of the log. `claim` is
+    told the environment that is worked with. All times are seconds.
     """
     try:
         environment = engines.prepare(

@@ -140,9 +140,7 @@ def _data(
     written: dict[str, str] = {}
     renamed: dict[str, list[str]] = {}
     for split, names in splits.items():
-        if not isinstance(names, list) or not names:
-            names = [names]
-        for name in names:
+        for name in names if isinstance(names, list) and names else [names]:
             found = _data_file(path, split, name)
             here = f"data-{len(files)}.jsonl"
             files[here] = _content(path, split, found)
