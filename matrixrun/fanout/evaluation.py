@@ -15,7 +15,7 @@ from matrixrun.evidence.requests import Observation, Pass, Task
 def put(
     pass_: Pass, task: Task, served: Callable[[], harness.Served], *, cache: Path,
     build_timeout: float, timeout: float, request_timeout: float, on_line: Callable[[str], None],
-    claim: Callable[[Path], None],
+    claim: Callable[[Path | None], None],
 ) -> list[Observation]:  # fmt: skip
     """Return an observation for each document of the pass's task; the harness is installed first
     where this node lacks it.
