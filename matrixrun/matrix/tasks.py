@@ -116,7 +116,10 @@ def _refuse_other_tasks(path: Path, settings: dict[str, Any]) -> None:
         )
         raise _invalid(path, words, "give a task of `output_type: generate_until`")
     generation = settings.get("generation_kwargs") or {}
-    if isinstance(generation, dict) and generation.get("do_sample"):
+    if not isinstance(generation, dict):
+        words = f"generation_kwargs: must be a mapping, but is {described(generation)}"
+        raise _invalid(path, words, "write `generation_kwargs: {until: [...], max_gen_toks: N}`")
+    if generation.get("do_sample"):
         words = "generation_kwargs.do_sample: answers are compared greedily"
         raise _invalid(path, words, "remove it")
 

@@ -61,7 +61,7 @@ def _unpriced(matrix: Matrix) -> tuple[str, ...]:
     further = [probe for probe in matrix.probes if probe not in ("equality", "acceptance")]
     if not further:
         return ()
-    return (f"The times count what equality sends; {', '.join(further)} come on top of that.",)
+    return (f"The times count what equality sends; on top of that: {', '.join(further)}.",)
 
 
 def _up(rate: float) -> float:

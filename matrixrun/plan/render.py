@@ -126,11 +126,13 @@ def _summary(plan: Plan) -> str:
     saved = f", {1 - launches / naive:.0%} saved" if 0 < launches < naive else ""
     null = sum(launch.role is Role.B for launch in plan.launches)
     control = f"; {null} of the planned are null launches, which naive has not" if null else ""
+    extra = sum(launch.role.extra for launch in plan.launches)
+    probes = f"; {extra} of the planned are the state probes' own, which naive has not"
     rows = [
         f"{plan.name}: {_count(len(plan.cells), 'cell')}, {_count(len(plan.pairs), 'pair')}, "
         f"{len(plan.refused)} refused, {len(plan.excluded)} excluded",
         f"launches: {launches} planned, {naive} naive "
-        f"(one server per arm: 2 a pair{saved}{control})",
+        f"(one server per arm: 2 a pair{saved}{control}{probes if extra else ''})",
         f"confirmation: at most {_count(plan.confirmation_launches_at_most, 'launch')} "
         "(an off launch again, to value suspicious tokens in other ways)",
         f"needed at once: {_needs(plan)} (the largest launch)",

@@ -114,6 +114,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "group": ({"task": ["a", "b"]}, "group of tasks", "one task"),
     "no name": ({"task": None}, "task: must be text", "write `task:`"),
     "likelihoods": ({"output_type": "multiple_choice"}, "nothing is drafted", "generate_until"),
+    "generation": ({"generation_kwargs": [1]}, "generation_kwargs: must be a mapping", "until"),
     "sampled": ({"generation_kwargs": {"do_sample": True}}, "do_sample", "remove"),
     "no metric": ({"metric_list": None}, "metric_list: names no metric", "exact_match"),
 }  # fmt: skip

@@ -231,6 +231,29 @@ def test_a_sweep_without_a_verdict_yet_has_a_page_too(
     assert page.complaints == []
 
 
+def test_a_cell_shows_what_each_arm_got_right_of_a_task(
+    page: Page, data: ReportPage, tmp_path: Path
+) -> None:
+    figures = {"documents": 60.0, "right.on": 0.5, "right.off": 0.75, "right.null": 0.7,
+               "lost": 16.0, "gained": 1.0, "p_value": 0.00014}  # fmt: skip
+    known = {f"accuracy/{name}": value for name, value in figures.items()}
+    first = msgspec.structs.replace(data.details[0], metrics=data.details[0].metrics | known)
+    path = tmp_path / "accuracy.html"
+    path.write_text(
+        render(msgspec.structs.replace(data, details=(first, *data.details[1:]))), encoding="utf-8"
+    )
+
+    page.open(path)
+    page.ask("openCell(0)")
+
+    told = text(page, "#detail")
+    assert "Task accuracy" in told
+    assert "75 %" in told
+    assert "16 and 1 (p = 0.00014)" in told
+    page.ask("openCell(1)")
+    assert "Task accuracy" not in text(page, "#detail")
+
+
 def test_three_thousand_cells_stay_quick(page: Page, data: ReportPage, tmp_path: Path) -> None:
     copies = 200
     axis = data.axes[0]

@@ -27,7 +27,7 @@ function cellContent(place) {
     el("p", { class: "soft", text: data.axes.map((axis, i) => `${axis.name} ${axis.values[row.at[i]]}`).join(" · ") }),
     el("p", {}, el("strong", { text: row.reason })),
     row.expected ? el("p", { text: "* The matrix file expects this verdict." }) : null,
-    changeBlock(row), findingsBlock(detail), divergenceBlock(detail), regretBlock(detail), acceptanceBlock(detail), coverageBlock(detail),
+    changeBlock(row), findingsBlock(detail), divergenceBlock(detail), regretBlock(detail), acceptanceBlock(detail), accuracyBlock(detail), coverageBlock(detail),
     powerBlock(row, detail), speedBlock(place, row), reuseBlock(detail), launchBlock(detail),
     detail.metrics && Object.keys(detail.metrics).length
       ? block("All figures", more(plural(Object.keys(detail.metrics).length, "figure"), pairsTable(Object.entries(detail.metrics).map(([k, v]) => [k, fmt(v, 6)])))) : null,
@@ -127,6 +127,17 @@ function coverageBlock(detail) {
   const entries = Object.entries(detail.coverage || {});
   return entries.length ? block("What was exercised", pairsTable(entries.map(([name, count]) =>
     [name.replace(/^rejections\.position\.(\d+)$/, (_, n) => `rejections at draft position ${Number(n) + 1}`).replaceAll(".", " "), count]))) : null;
+}
+
+function accuracyBlock(detail) {
+  const m = detail.metrics || {};
+  if (m["accuracy/documents"] === undefined) return null;
+  const right = (arm) => percent(m[`accuracy/right.${arm}`]);
+  return block("Task accuracy", pairsTable([
+    ["documents", fmt(m["accuracy/documents"])],
+    ["right, off", right("off")], ["right, control", right("null")], ["right, on", right("on")],
+    ...(m["accuracy/lost"] === undefined ? [] : [["lost and gained", `${fmt(m["accuracy/lost"])} and ${fmt(m["accuracy/gained"])} (p = ${fmt(m["accuracy/p_value"])})`]]),
+  ]));
 }
 
 function powerBlock(row, detail) {
