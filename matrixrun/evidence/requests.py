@@ -22,6 +22,14 @@ class Grammar(msgspec.Struct, frozen=True, kw_only=True):
     gbnf: str
 
 
+class BadWord(msgspec.Struct, frozen=True, kw_only=True):
+    """A text that must not stand in an answer, and the token ids that it is taken to have there:
+    none of these sequences may come."""
+
+    text: str
+    sequences: tuple[tuple[int, ...], ...]
+
+
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """Every sampling field, sent explicitly: an engine otherwise takes penalties and more from the
     checkpoint's generation config. `stop` are strings that end an answer, wherever in its text."""
@@ -40,6 +48,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()
     allowed_token_ids: tuple[int, ...] = ()
     grammar: Grammar | None = None
+    bad_words: tuple[BadWord, ...] = ()
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +63,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int
     sampling: Sampling = Sampling()
     cancel_after: float | None = None
+
+
+def banned_by(sampling: Sampling) -> IntArray:
+    """Return the token sequences that a request forbids, as an observation holds them."""
+    sequences = [one for word in sampling.bad_words for one in word.sequences]
+    return np.array([id_ for one in sequences for id_ in (len(one), *one)], np.int32)
 
 
 CANCELLED = "cancelled"
@@ -136,9 +151,11 @@ class Observation:
     verification step, in order unless `steps_ordered` is False (an engine that only counts how many
     steps accepted how many; none of them is cut by the output limit then); empty where the engine
     gives no per-step data. sent [m] int32 is the prompt as it was sent, where it is not the
-    workload's prompt of that name. Times are seconds since the pass began; `first_token` is NaN
-    when unknown. `error` holds the engine's words when the request failed (then n may be 0).
-    `right` says whether the answer to a document of a Task is right; None where nobody looked.
+    workload's prompt of that name; banned [b] int32 are the token sequences that the request
+    forbids, each behind its length (see `banned_sequences`). Times are seconds since the pass
+    began; `first_token` is NaN when unknown. `error` holds the engine's words when the request
+    failed (then n may be 0). `right` says whether the answer to a document of a Task is right; None
+    where nobody looked.
     """
 
     request: str
@@ -151,6 +168,7 @@ class Observation:
     accepted: IntArray = field(default_factory=_ints)
     drafted: IntArray = field(default_factory=_ints)
     sent: IntArray = field(default_factory=_ints)
+    banned: IntArray = field(default_factory=_ints)
     steps_ordered: bool = True
     prompt_tokens: int = 0
     cached_tokens: int | None = None
@@ -161,6 +179,16 @@ class Observation:
     finished: float = 0.0
     error: str | None = None
     right: bool | None = None
+
+    @property
+    def banned_sequences(self) -> tuple[tuple[int, ...], ...]:
+        """The token sequences that must not stand in the answer."""
+        found, rest = [], self.banned.tolist()
+        while rest:
+            length = rest[0]
+            found.append(tuple(rest[1 : length + 1]))
+            rest = rest[length + 1 :]
+        return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

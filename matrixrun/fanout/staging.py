@@ -17,6 +17,7 @@ from matrixrun.evidence.errors import BuildError, EngineDied, EngineError
 from matrixrun.evidence.launches import ArmConfig, Endpoint
 from matrixrun.matrix import Matrix
 from matrixrun.plan import Plan
+from matrixrun.probes import processors
 from matrixrun.record import Store
 from matrixrun.workloads import Tokenizer, Workload
 
@@ -66,6 +67,8 @@ def _workload(
     with _tokenizer(config, matrix, cache, on_line) as tokenizer:
         on_line(f"tokenizing {matrix.workload.prompts} prompts for {name}")
         made = workloads.build(matrix.workload, tokenizer, seed=matrix.seed)
+        if processors.KIND in matrix.probes and matrix.store_text:
+            made = workloads.with_bad_words(made, tokenizer, first=processors.MOST_PROMPTS_WITHIN)
     store.write_workload(name, made)
     return made
 

@@ -167,7 +167,8 @@ class Launches:
         folder = models.build(config.target.path, environment.python, self._cache, self._say)
         spec = self.matrix.workload.model_copy(update={"prompts": prompts})
         tokenizer = workloads.load_tokenizer(str(folder), None)
-        return workloads.build(spec, tokenizer, seed=self.matrix.seed)
+        made = workloads.build(spec, tokenizer, seed=self.matrix.seed)
+        return workloads.with_bad_words(made, tokenizer)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import numpy as np
 
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.requests import Evaluation, Score, ScoreRequest
+from matrixrun.judge.bad_words import Sequences
 from matrixrun.judge.ceiling import Ceiling
 from matrixrun.judge.processors import ProcessedValues, Processor, processed_gap
 from matrixrun.judge.suspicions import (
@@ -35,6 +36,7 @@ class ProcessedAnswer:
     tokens: tuple[int, ...]
     values: ProcessedValues
     whole: bool
+    banned: Sequences = ()
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,7 @@ def _gap(one: Misprocessed, scores: Sequence[Score | None], ceiling: Ceiling) ->
         (one.rival, float(rival.token_logprobs[-1])),
         (one.token, float(own.token_logprobs[-1])),
         whole=one.answer.whole,
+        banned=one.answer.banned,
     )
     return None if own.bounded and gap <= ceiling.value else gap
 

@@ -16,7 +16,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from matrixrun.evidence.requests import Observation, Sampling, Score
+from matrixrun.evidence.requests import BadWord, Observation, Sampling, Score
+from matrixrun.judge.bad_words import Sequences, barred, completing, first_completed
 from matrixrun.judge.case import LARGEST_REGRET, Floats, Ints
 from matrixrun.judge.grammar import GRAMMAR, LONGEST_LINE, fork_values, misfit
 
@@ -30,16 +31,20 @@ STOPS = 3
 class Processor(StrEnum):
     """`penalties` (presence and frequency), `repetition`, `allowed` (the prompt's own tokens and
     no others), `min-tokens` (the prompt's most frequent tokens end the answer, but not early),
-    `grammar` (a structured output: the answer's text belongs to a language)."""
+    `grammar` (a structured output: the answer's text belongs to a language), `bad-words` (words of
+    the prompt, of one token and of several, must not come)."""
 
     PENALTIES = "penalties"
     REPETITION = "repetition"
     ALLOWED = "allowed"
     MIN_TOKENS = "min-tokens"
     GRAMMAR = "grammar"
+    BAD_WORDS = "bad-words"
 
 
-def sampling_of(processor: Processor, prompt: Sequence[int], seed: int) -> Sampling:
+def sampling_of(
+    processor: Processor, prompt: Sequence[int], seed: int, bad_words: tuple[BadWord, ...] = ()
+) -> Sampling:
     """Return the sampling fields of a greedy request with one processor on."""
     match processor:
         case Processor.PENALTIES:
@@ -55,6 +60,8 @@ def sampling_of(processor: Processor, prompt: Sequence[int], seed: int) -> Sampl
         case Processor.GRAMMAR:
             # After a whole valid text only the end is allowed.
             return Sampling(grammar=GRAMMAR, seed=seed)
+        case Processor.BAD_WORDS:
+            return Sampling(bad_words=bad_words, seed=seed, ignore_eos=True)
 
 
 def allowed(prompt: Sequence[int]) -> tuple[int, ...]:
@@ -83,6 +90,11 @@ def violation(processor: Processor, prompt: Sequence[int], answer: Observation) 
     if processor is Processor.GRAMMAR:
         return _misfit(answer)
     tokens = answer.token_ids.astype(np.int64)
+    if processor is Processor.BAD_WORDS:
+        found = first_completed(tokens, answer.banned_sequences)
+        return None if found is None else Violation(
+            found[0], f"token {found[0]} completes {list(found[1])}"
+        )  # fmt: skip
     places = np.zeros(0, dtype=np.int64)
     if processor is Processor.ALLOWED:
         places = np.flatnonzero(~np.isin(tokens, allowed(prompt)))
@@ -115,12 +127,19 @@ class ProcessedValues:
 
 
 def processed_values(
-    processor: Processor, prompt: Sequence[int], tokens: Ints, score: Score, *, whole: bool
+    processor: Processor,
+    prompt: Sequence[int],
+    tokens: Ints,
+    score: Score,
+    *,
+    whole: bool,
+    banned: Sequences = (),
 ) -> ProcessedValues:
     """Value every token of an answer after processing, by its score with the best tokens named.
 
-    `whole` says that presence and frequency count the prompt's tokens too, as some engines do.
-    Where the emitted token's own value cannot be had the bound is 0.
+    `whole` says that presence and frequency count the prompt's tokens too, as some engines do, and
+    that a banned sequence may begin there; `banned` are those sequences. Where the
+    emitted token's own value cannot be had the bound is 0.
     """
     size = min(tokens.size, score.token_logprobs.size)
     if size == 0:
@@ -129,8 +148,13 @@ def processed_values(
     raw: Floats = np.column_stack([score.top_logprobs[:size], score.token_logprobs[:size]]).astype(
         np.float64
     )
-    seen = _counts(ids, _history_before(processor, prompt, whole=whole), tokens)
-    gaps = _gaps(processor, prompt, ids, raw, seen=seen, early=np.arange(size) < MIN_TOKENS)
+    before = _history_before(processor, prompt, whole=whole)
+    gaps = _gaps(
+        processor, prompt, ids, raw,
+        seen=_counts(ids, before, tokens),
+        bars=barred(ids, before, tokens, banned),
+        early=np.arange(size) < MIN_TOKENS,
+    )  # fmt: skip
     best = gaps.argmax(axis=1)
     places = np.arange(size)
     return ProcessedValues(gaps[places, best], ids[places, best])
@@ -158,20 +182,24 @@ def processed_gap(
     own: tuple[int, float],
     *,
     whole: bool,
+    banned: Sequences = (),
 ) -> float:
     """Return a lower bound of how far `own` lies below `rival` after processing, both a token id
     with its raw logprob, as the token after the generated ones `before`."""
     ids = np.array([[rival[0], own[0]]], dtype=np.int64)
     history = [*_history_before(processor, prompt, whole=whole), *before]
-    seen = np.array([[history.count(token) for token in ids[0].tolist()]], dtype=np.int64)
-    early = np.array([len(before) < MIN_TOKENS])
-    raw = np.array([[rival[1], own[1]]])
-    return float(_gaps(processor, prompt, ids, raw, seen=seen, early=early)[0, 0])
+    gaps = _gaps(
+        processor, prompt, ids, np.array([[rival[1], own[1]]]),
+        seen=np.array([[history.count(token) for token in ids[0].tolist()]], dtype=np.int64),
+        bars=np.isin(ids, list(completing(history, banned))),
+        early=np.array([len(before) < MIN_TOKENS]),
+    )  # fmt: skip
+    return float(gaps[0, 0])
 
 
 def _history_before(processor: Processor, prompt: Sequence[int], *, whole: bool) -> Sequence[int]:
     """Return what counts as seen before the first generated token: engines apply a repetition
-    penalty to the prompt always, presence and frequency where `whole`."""
+    penalty to the prompt always, the others where `whole`."""
     return prompt if whole or processor is Processor.REPETITION else ()
 
 
@@ -182,10 +210,12 @@ def _gaps(
     raw: Floats,
     *,
     seen: Ints,
+    bars: NDArray[np.bool_],
     early: NDArray[np.bool_],
 ) -> Floats:
     """Return lower bounds of how far the last of `ids` [n, k] lies below each of them after
-    processing [n, k], at most LARGEST_REGRET; `early` [n] are places before the least length."""
+    processing [n, k], at most LARGEST_REGRET; `bars` [n, k] are those that would complete a banned
+    sequence, `early` [n] places before the least length."""
     unknown = np.isnan(raw[:, -1:])
     raw = np.where(np.isfinite(raw) & (ids >= 0), raw, -LARGEST_REGRET)
     if processor is Processor.PENALTIES:
@@ -196,6 +226,8 @@ def _gaps(
         gaps = _below(raw)
     elif processor is Processor.ALLOWED:
         gaps = _below(np.where(np.isin(ids, allowed(prompt)), raw, -np.inf))
+    elif processor is Processor.BAD_WORDS:
+        gaps = _below(np.where(bars, -np.inf, raw))
     else:
         # Before the least length engines mask end tokens of their own besides, which are not known.
         gaps = np.where(early[:, None], 0.0, _below(raw))

@@ -1,8 +1,9 @@
 """`processors`: greedy answers with one logits processor on, on against off.
 
 Penalties look at what was generated so far, the tokens of a draft included that are not committed
-yet; masks must hold at draft positions as elsewhere. A token seldom comes back within one draft, so
-that penalties are sent with more prompts than the others, and with three starts of each.
+yet, and so do bad words of several tokens; masks must hold at draft positions as elsewhere. What is
+looked for seldom falls within one draft, so that these are sent with more prompts than the others,
+and penalties, since a token hardly ever comes back there, with three starts of each.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from matrixrun.workloads import Workload
 
 KIND = "processors"
 MOST_PROMPTS = 12
-MOST_PENALISED = 32
+MOST_PROMPTS_WITHIN = 32
+# What depends on the draft's own tokens is sent with more prompts.
+WITHIN_A_DRAFT = (Processor.PENALTIES, Processor.BAD_WORDS)
 # Parts of three of a prompt that penalties begin from. From another start the text is another one,
 # and many short starts show more than few long answers.
 STARTS = (3, 2, 1)
@@ -76,13 +79,14 @@ def processor_requests(workload: Workload, matrix: Matrix) -> tuple[Request, ...
             category=prompt.category,
             token_ids=start,
             max_tokens=max(matrix.workload.max_tokens, LEAST_TOKENS),
-            sampling=sampling_of(processor, start, matrix.seed),
+            sampling=sampling_of(processor, start, matrix.seed, prompt.bad_words),
         )
-        for place, prompt in enumerate(workload.prompts[:MOST_PENALISED])
+        for place, prompt in enumerate(workload.prompts[:MOST_PROMPTS_WITHIN])
         for processor in Processor
-        if place < MOST_PROMPTS or processor is Processor.PENALTIES
-        # A grammar is judged by texts, which a resumed sweep would not know.
-        if matrix.store_text or processor is not Processor.GRAMMAR
+        if place < MOST_PROMPTS or processor in WITHIN_A_DRAFT
+        # These are texts, or are judged by texts, which a resumed sweep would not know.
+        if matrix.store_text or processor not in (Processor.GRAMMAR, Processor.BAD_WORDS)
+        if prompt.bad_words or processor is not Processor.BAD_WORDS
         for name, start in _starts(processor, prompt.token_ids)
     )
 

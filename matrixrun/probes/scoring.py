@@ -12,7 +12,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from matrixrun.evidence.requests import Evaluation, Observation, Pass, Score, ScoreRequest
+from matrixrun.evidence.requests import (
+    Evaluation,
+    Observation,
+    Pass,
+    Score,
+    ScoreRequest,
+    banned_by,
+)
 from matrixrun.probes.protocol import Source, salt
 from matrixrun.workloads import Workload
 
@@ -108,15 +115,26 @@ def with_prompts(
     pass_: Pass, observations: Sequence[Observation], workload: Workload
 ) -> tuple[Observation, ...]:
     """Return the observations of a pass, each with the prompt that was sent where that is not the
-    workload's prompt of its name."""
+    workload's prompt of its name, and with what it was forbidden to say."""
     prompts = {prompt.id: prompt.token_ids for prompt in workload.prompts}
     own = {
         request.id: np.asarray(request.token_ids, np.int32)
         for request in pass_.requests
         if prompts.get(request.prompt) != request.token_ids
     }
+    banned = {
+        request.id: banned_by(request.sampling)
+        for request in pass_.requests
+        if request.sampling.bad_words
+    }
     return tuple(
-        dataclasses.replace(one, sent=own[one.request]) if one.request in own else one
+        dataclasses.replace(
+            one,
+            sent=own.get(one.request, one.sent),
+            banned=banned.get(one.request, one.banned),
+        )
+        if one.request in own or one.request in banned
+        else one
         for one in observations
     )
 

@@ -20,8 +20,8 @@ from matrixrun.evidence.requests import Evaluation, Observation, Score
 
 FORMAT = "1"
 
-_INT_LISTS = ("token_ids", "accepted", "drafted", "sent")
-_LATER = frozenset({"sent"})  # columns that sweeps of earlier versions do not have
+_INT_LISTS = ("token_ids", "accepted", "drafted", "sent", "banned")
+_LATER = frozenset({"sent", "banned"})  # columns that sweeps of earlier versions do not have
 _STRINGS = ("request", "prompt", "category", "finish_reason", "text", "error")
 _COUNTS = ("prompt_tokens", "cached_tokens")
 _TIMES = ("started", "first_token", "finished")

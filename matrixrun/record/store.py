@@ -244,7 +244,8 @@ class Store:
         prompts = workload.prompts
         if not self.info.store_text:
             prompts = tuple(
-                msgspec.structs.replace(prompt, text=None, answer=None) for prompt in prompts
+                msgspec.structs.replace(prompt, text=None, answer=None, bad_words=())
+                for prompt in prompts
             )
         head = msgspec.json.encode({"target": target, "sha256": workload.sha256})[:-1]
         lines = b",\n  ".join(msgspec.json.encode(prompt) for prompt in prompts)

@@ -141,7 +141,7 @@ def _requests(observed: CellObservations, result: CellResult, shown: Implicated)
     prompts = observed.prompts or {}
     longest = max((one.token_ids.size for one in observed.off), default=1)
     sampling = msgspec.to_builtins(Sampling())
-    for field in ("allowed_token_ids", "stop_token_ids", "grammar"):
+    for field in ("allowed_token_ids", "stop_token_ids", "grammar", "bad_words"):
         sampling.pop(field)
     return {
         "cell": result.cell.id,

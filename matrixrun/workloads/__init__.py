@@ -11,9 +11,11 @@ registry    the workloads by name, one file each:
   known       counting, echo, needle: answers that are known
   turns       chat: questions with further turns, for conversations
 own         the user's own JSONL;  check_file: what can be said of it without a tokenizer
+bad_words   with_bad_words: what requests may forbid in the answers to a workload's prompts
 build       build: a WorkloadSpec and a Tokenizer to a Workload
 """
 
+from matrixrun.workloads.bad_words import with_bad_words
 from matrixrun.workloads.build import build
 from matrixrun.workloads.own import check_file
 from matrixrun.workloads.prompts import Prompt, Workload
@@ -31,4 +33,5 @@ __all__ = [
     "check_file",
     "load_tokenizer",
     "names",
+    "with_bad_words",
 ]

@@ -6,6 +6,8 @@ import hashlib
 
 import msgspec
 
+from matrixrun.evidence.requests import BadWord
+
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One prompt: `id` such as `natural-0007`, `category` the workload it came from.
@@ -13,6 +15,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `token_ids` is what is sent; `text` is for people, and None where only ids were given.
     `follow_ups` are the further turns of a conversation that the prompt opens: what stands between
     an answer and the next one, as token ids. `answer` is a text that must stand in a right answer.
+    `bad_words` are texts of the prompt that a request may forbid in its answer.
     """
 
     id: str
@@ -21,6 +24,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str | None = None
     follow_ups: tuple[tuple[int, ...], ...] = ()
     answer: str | None = None
+    bad_words: tuple[BadWord, ...] = ()
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +37,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 def workload_of(prompts: tuple[Prompt, ...]) -> Workload:
     """Return `prompts` with their hash.
 
-    Texts are left out of the hash: a sweep that stores no texts has the same workload.
+    Texts, bad words among them, are left out of the hash: a sweep that stores none has
+    the same workload.
     """
     content = msgspec.json.encode(
         [

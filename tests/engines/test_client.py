@@ -18,6 +18,7 @@ from matrixrun.engines.vllm import answers, reports
 from matrixrun.engines.vllm.client import VLLMClient
 from matrixrun.evidence.errors import EngineDied
 from matrixrun.evidence.requests import (
+    BadWord,
     Evaluation,
     Grammar,
     Observation,
@@ -120,11 +121,12 @@ def test_every_sampling_field_is_sent() -> None:
         return Reply(body=ANSWER)
 
     _generate(script)
-    fields = set(Sampling.__struct_fields__) - {"allowed_token_ids", "grammar"}
+    fields = set(Sampling.__struct_fields__) - {"allowed_token_ids", "grammar", "bad_words"}
     assert fields <= set(sent[0])
     assert sent[0]["prompt"] == [5, 6, 7]
     assert sent[0]["cache_salt"] == "s"
     assert "structured_outputs" not in sent[0]
+    assert "bad_words" not in sent[0]
 
 
 def test_a_grammar_is_sent_as_a_structured_output() -> None:
@@ -137,6 +139,18 @@ def test_a_grammar_is_sent_as_a_structured_output() -> None:
     grammar = Grammar(regex="a+", gbnf='root ::= "a"+')
     _generate(script, msgspec.structs.replace(REQUEST, sampling=Sampling(grammar=grammar)))
     assert sent[0]["structured_outputs"] == {"regex": "a+"}
+
+
+def test_bad_words_are_sent_as_texts() -> None:
+    sent: list[dict[str, Any]] = []
+
+    def script(path: str, body: dict[str, Any]) -> Reply:
+        sent.append(body)
+        return Reply(body=ANSWER)
+
+    words = (BadWord(text="one", sequences=((5,),)), BadWord(text="is not", sequences=((6, 7),)))
+    _generate(script, msgspec.structs.replace(REQUEST, sampling=Sampling(bad_words=words)))
+    assert sent[0]["bad_words"] == ["one", "is not"]
 
 
 @pytest.mark.parametrize(

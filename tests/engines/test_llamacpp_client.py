@@ -16,6 +16,7 @@ from matrixrun.engines.llamacpp import reports
 from matrixrun.engines.llamacpp.client import LlamaCppClient
 from matrixrun.evidence.errors import EngineDied
 from matrixrun.evidence.requests import (
+    BadWord,
     Evaluation,
     Grammar,
     Observation,
@@ -230,11 +231,17 @@ def test_a_dead_engine_is_no_failed_request() -> None:
         generate(Reply(reset=True), healthy=False)
 
 
-def test_settings_that_have_no_field_are_an_error() -> None:
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(stop_token_ids=(3,)),
+        Sampling(bad_words=(BadWord(text="is not", sequences=((6, 7),)),)),
+    ],
+)
+def test_settings_that_have_no_field_are_an_error(sampling: Sampling) -> None:
     request = Request(
-        id="r", prompt="p", category="c", token_ids=(1,), max_tokens=1,
-        sampling=Sampling(stop_token_ids=(3,)),
-    )  # fmt: skip
+        id="r", prompt="p", category="c", token_ids=(1,), max_tokens=1, sampling=sampling
+    )
     seen, _ = talk(serving(lambda _: Reply(body=OFF)),
                    lambda c: c.generate(request, salt="s", logprobs=0))  # fmt: skip
     assert "not expressible" in seen.error

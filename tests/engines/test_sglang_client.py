@@ -19,6 +19,7 @@ from matrixrun.engines.sglang import answers, reports
 from matrixrun.engines.sglang.client import SGLangClient
 from matrixrun.evidence.errors import EngineDied
 from matrixrun.evidence.requests import (
+    BadWord,
     Evaluation,
     Grammar,
     Observation,
@@ -189,7 +190,7 @@ def test_every_sampling_field_is_sent() -> None:
     assert (sent["return_logprob"], sent["top_logprobs_num"]) == (True, 2)
     params = sent["sampling_params"]
     fields = set(Sampling.__struct_fields__) - {
-        "allowed_token_ids", "grammar", "seed", "min_tokens"
+        "allowed_token_ids", "bad_words", "grammar", "seed", "min_tokens"
     }  # fmt: skip
     assert fields | {"sampling_seed", "max_new_tokens", "min_new_tokens"} <= set(params)
     assert (params["temperature"], params["top_k"], params["repetition_penalty"]) == (0.0, -1, 1.0)
@@ -203,6 +204,15 @@ def test_a_grammar_is_sent_in_the_engines_own_spelling() -> None:
     )
     sent = bodies[-1]
     assert sent["sampling_params"]["regex"] == "a+"
+
+
+def test_bad_words_are_an_error_of_the_request() -> None:
+    words = (BadWord(text="is not", sequences=((6, 7),)),)
+    request = msgspec.structs.replace(REQUEST, sampling=Sampling(bad_words=words))
+    seen, _ = talk(
+        serving(lambda _: Reply(body=OFF), {}), lambda c: c.generate(request, salt="s", logprobs=2)
+    )
+    assert "bad words of several tokens are not expressible" in (seen.error or "")
 
 
 def test_everything_is_flushed_when_the_salt_changes_and_only_then() -> None:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy import special
 
-from matrixrun.evidence.requests import Evaluation, Observation, Score
+from matrixrun.evidence.requests import BadWord, Evaluation, Observation, Score, banned_by
 from matrixrun.evidence.verdicts import Severity, Verdict
 from matrixrun.judge import JudgeSettings, ProbeObserved, Processor, judge_sweep
+from matrixrun.judge.bad_words import completing
 from matrixrun.judge.grammar import LONGEST_LINE, fork_values
 from matrixrun.judge.processors import (
     FREQUENCY,
@@ -19,6 +20,7 @@ from matrixrun.judge.processors import (
     REPETITION,
     allowed,
     processed_values,
+    sampling_of,
     stops,
 )
 
@@ -50,9 +52,28 @@ def processed(processor, logits, prompt, history, place):
     elif processor is Processor.GRAMMAR:
         line = len(text_of(history).rpartition("\n")[2])
         made[(LENGTHS == 0) if line == 0 else (line + LENGTHS > LONGEST_LINE)] = -np.inf
+    elif processor is Processor.BAD_WORDS:
+        made[list(completing(history, BANNED[prompt]))] = -np.inf
     elif place < MIN_TOKENS:
         made[list(stops(prompt))] = -np.inf
     return made
+
+
+def free_answer(name):
+    """What is said where nothing is forbidden."""
+    ids = [PROMPTS[name][-1]]
+    for place in range(TOKENS):
+        law = TARGET.logits(np.array([int(name[1:])]), place, np.array(ids[-1:]))[0]
+        ids.append(int(law.argmax()))
+    return ids[1:]
+
+
+# A word of two tokens, and one of one that would come behind it.
+BANNED = {
+    prompt: (tuple(said[4:6]), tuple(said[9:10]))
+    for name, prompt in PROMPTS.items()
+    for said in [free_answer(name)]
+}
 
 
 def text_of(ids):
@@ -82,6 +103,9 @@ def answer(processor, name, *, lag=0, masked=True, noise=0.0, twice=False):
     seen_by_judge = Observation(
         request=request, prompt=name, category="natural", token_ids=np.array(ids, np.int32),
         text=text_of(ids), finish_reason="length",
+        banned=banned_by(sampling_of(processor, prompt, 0, (
+            BadWord(text="unseen", sequences=BANNED[prompt]),
+        ))),
     )  # fmt: skip
     return seen_by_judge, score_of(request, np.array(raws), np.array(ids))
 
@@ -216,11 +240,35 @@ def test_a_single_token_is_no_event_where_an_off_arm_shows_the_like():
     assert result.verdict is Verdict.PASS, result.reason
 
 
-@pytest.mark.parametrize("processor", [Processor.ALLOWED, Processor.MIN_TOKENS])
+@pytest.mark.parametrize(
+    "processor", [Processor.ALLOWED, Processor.MIN_TOKENS, Processor.BAD_WORDS]
+)
 def test_masks_that_do_not_hold_everywhere_fail(processor):
     result = result_of(seen(only=processor, masked=False))
     assert "forbidden-token" in faults(result)
     assert processor in result.reason
+
+
+def test_a_bad_word_that_begins_inside_a_draft_and_is_not_seen_fails():
+    """Half of it stands in the draft: it comes; or it is banned where it has not begun."""
+    result = settled_result(seen(only=Processor.BAD_WORDS, lag=1), lag=1)
+    assert faults(result) & {"forbidden-token", "misprocessed-token"}
+    assert "bad-words" in result.reason
+
+
+def test_a_bad_word_that_the_off_arms_say_too_is_not_judged():
+    """Another tokenizer than the workload's makes other tokens of it."""
+    free = {
+        arm: tuple(
+            replace(one, banned=np.array([1, one.token_ids[0]], np.int32))
+            if ".bad-words." in one.request else one
+            for one in many
+        )
+        for arm, many in seen().observations.items()
+    }  # fmt: skip
+    result = result_of(replace(seen(), observations=free))
+    assert result.verdict is Verdict.PASS, result.reason
+    assert "bad-words is not judged: the off arms' own answers do not fit it" in notices(result)
 
 
 @pytest.mark.parametrize("wrong", [{"masked": False}, {"lag": 2}])
@@ -337,8 +385,9 @@ def test_the_regret_is_never_more_than_the_true_one(processor):
     name = sorted(PROMPTS)[5]
     one, score = answer(processor, name, lag=2)
     values = processed_values(
-        processor, PROMPTS[name], one.token_ids.astype(np.int64), score, whole=False
-    )
+        processor, PROMPTS[name], one.token_ids.astype(np.int64), score, whole=False,
+        banned=one.banned_sequences,
+    )  # fmt: skip
     for place, bound in enumerate(values.regrets):
         last = int(one.token_ids[place - 1]) if place else PROMPTS[name][-1]
         raw = TARGET.logits(np.array([int(name[1:])]), place, np.array([last]))[0]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from probe_sweeps import matrix, observation, plan, workload
 
 from matrixrun.evidence.launches import Role
+from matrixrun.evidence.requests import BadWord, Observation, Pass
 from matrixrun.judge import Processor
-from matrixrun.probes import TOPS, Answered, Data, Emitted, get, score_passes
+from matrixrun.probes import TOPS, Answered, Data, Emitted, get, score_passes, with_prompts
 from matrixrun.probes.processors import processor_requests
+from matrixrun.workloads.prompts import workload_of
 
 MATRIX = matrix(control="within-launch", probes=["equality", "sampling", "processors"])
 PLAN = plan(MATRIX)
@@ -83,8 +86,40 @@ def test_every_arm_has_other_seeds():
 def test_the_first_prompts_are_sent_with_each_processor():
     (first, *_) = sent("processors", launch(Role.ON))
     found = {(request.prompt, request.id.split(".")[1]) for request in first.requests}
-    assert found == {(f"p-{i}", str(one)) for i in range(5) for one in Processor}
+    expected = set(Processor) - {Processor.BAD_WORDS}  # the workload has no words for it
+    assert found == {(f"p-{i}", str(one)) for i in range(5) for one in expected}
     assert all(request.sampling.temperature == 0.0 for request in first.requests)
+
+
+WORD = BadWord(text="a word", sequences=((5, 6), (7, 6)))
+
+
+def spoken():
+    """The workload with a bad word for two of its prompts."""
+    prompts = [
+        msgspec.structs.replace(prompt, bad_words=(WORD,))
+        if prompt.id in ("p-1", "p-3")
+        else prompt
+        for prompt in workload().prompts
+    ]
+    return workload_of(tuple(prompts))
+
+
+def test_bad_words_are_sent_to_prompts_that_have_some_and_recorded_with_the_answers():
+    requests = processor_requests(spoken(), MATRIX)
+    sent_words = {one.prompt: one.sampling.bad_words for one in requests if ".bad-words." in one.id}
+    assert sent_words == {"p-1": (WORD,), "p-3": (WORD,)}
+    assert not any(one.sampling.bad_words for one in requests if ".bad-words." not in one.id)
+    pass_ = Pass(id="processors.b8", requests=requests)
+    answers = [Observation(request=one.id, prompt=one.prompt, category="c") for one in requests]
+    for one in with_prompts(pass_, answers, spoken()):
+        banned = WORD.sequences if ".bad-words." in one.request else ()
+        assert one.banned_sequences == banned
+
+
+def test_bad_words_are_not_sent_where_texts_are_not_stored():
+    silent = matrix(control="within-launch", probes=["equality", "processors"], store_text=False)
+    assert not any(one.sampling.bad_words for one in processor_requests(spoken(), silent))
 
 
 def test_no_grammar_is_sent_where_texts_are_not_stored():

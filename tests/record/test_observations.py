@@ -44,6 +44,7 @@ def observations(draw: st.DrawFn) -> Observation:
         top_logprobs=draw(hnp.arrays(np.float32, shape, elements=float32s)),
         accepted=draw(hnp.arrays(np.int32, steps, elements=ints)),
         drafted=draw(hnp.arrays(np.int32, steps, elements=ints)),
+        banned=draw(hnp.arrays(np.int32, steps, elements=ints)),
         steps_ordered=draw(st.booleans()),
         prompt_tokens=draw(st.integers(0, 10**6)),
         cached_tokens=draw(st.none() | st.integers(0, 10**6)),

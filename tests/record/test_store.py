@@ -25,16 +25,19 @@ from small_sweeps import (
 )
 
 from matrixrun.evidence.errors import StoreError, UserError
-from matrixrun.evidence.requests import Evaluation, Score
+from matrixrun.evidence.requests import BadWord, Evaluation, Score
 from matrixrun.evidence.verdicts import Verdict
 from matrixrun.record import Store, SweepState, find_sweep, new_sweep
 from matrixrun.record.files import file_name, write_json
 from matrixrun.workloads.prompts import Prompt, workload_of
 
 PROMPTS = (
-    Prompt(id="copy-0", category="decided", token_ids=(1, 2, 3), text="a private text"),
+    Prompt(
+        id="copy-0", category="decided", token_ids=(1, 2, 3), text="a private text",
+        bad_words=(BadWord(text="a private text", sequences=((1, 2),)),),
+    ),
     Prompt(id="own-0", category="own", token_ids=(4,)),
-)
+)  # fmt: skip
 
 
 def disk_full(*_: Any) -> NoReturn:
@@ -99,6 +102,7 @@ def test_a_private_sweep_holds_no_text_anywhere(tmp_path: Path) -> None:
         assert path.is_dir() or b"a private text" not in path.read_bytes()
     stored = store.workload("tiny")
     assert [prompt.text for prompt in stored.prompts] == [None, None]
+    assert not any(prompt.bad_words for prompt in stored.prompts)
     assert stored.sha256 == workload_of(PROMPTS).sha256
 
 

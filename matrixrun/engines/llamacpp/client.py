@@ -224,6 +224,8 @@ def _body(token_ids: tuple[int, ...], sampling: Sampling, max_tokens: int) -> di
         raise Failed(
             "stop_token_ids, allowed_token_ids and min_tokens are not expressible with llama.cpp"
         )
+    if sampling.bad_words:
+        raise Failed("bad words of several tokens are not expressible with llama.cpp")
     if sampling.stop:
         raise Failed("stop strings are not sent to llama.cpp: where its tokens end is not known")
     grammar = {} if sampling.grammar is None else {"grammar": sampling.grammar.gbnf}

@@ -235,6 +235,8 @@ def _body(
     """A request with every sampling field in it."""
     if sampling.allowed_token_ids:
         raise Failed("allowed_token_ids are not expressible with SGLang")
+    if sampling.bad_words:
+        raise Failed("bad words of several tokens are not expressible with SGLang")
     params: dict[str, Any] = {
         "max_new_tokens": max_tokens,
         "min_new_tokens": sampling.min_tokens,

@@ -215,6 +215,8 @@ def _body(
         body["allowed_token_ids"] = list(sampling.allowed_token_ids)
     if sampling.grammar is not None:
         body["structured_outputs"] = {"regex": sampling.grammar.regex}
+    if sampling.bad_words:
+        body["bad_words"] = [word.text for word in sampling.bad_words]
     if salt:
         body["cache_salt"] = salt
     return body

@@ -125,11 +125,11 @@ def _valued(
             continue
         if score is None or score.error is not None or score.top_ids.ndim != 2:
             continue
-        tokens = answer.token_ids.astype(np.int64)
+        tokens, banned = answer.token_ids.astype(np.int64), answer.banned_sequences
         if processor is Processor.GRAMMAR:
             values = _forked(examination, arm, prompt, tokens, score)
         else:
-            values = processed_values(processor, prompt, tokens, score, whole=whole)
+            values = processed_values(processor, prompt, tokens, score, whole=whole, banned=banned)
         found[answer.request] = Valued(
             answer=answer,
             processed=ProcessedAnswer(
@@ -139,6 +139,7 @@ def _valued(
                 tokens=tuple(tokens.tolist()),
                 values=values,
                 whole=whole,
+                banned=banned,
             ),
             beyond=float(np.maximum(values.regrets - floor, 0.0).sum()),
             forbidden=violation(processor, prompt, answer),
