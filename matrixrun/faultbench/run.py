@@ -12,8 +12,9 @@ from rich.console import Console
 
 from matrixrun.faultbench.catalogue import Specimen, select
 from matrixrun.faultbench.pair import BENCH, STATE_BENCH, LaunchDied, Launches
+from matrixrun.faultbench.result import TrialResult, died
 from matrixrun.faultbench.table import BAD, Line, as_json, as_table, summarise
-from matrixrun.faultbench.trial import Baseline, Bench, TrialResult, died
+from matrixrun.faultbench.trial import Baseline, Bench
 from matrixrun.judge import settings_for
 
 Say = Callable[[str], None]

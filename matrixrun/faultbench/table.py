@@ -11,7 +11,7 @@ import msgspec
 from rich.table import Table
 
 from matrixrun.faultbench.catalogue import Harm, Specimen
-from matrixrun.faultbench.trial import TrialResult
+from matrixrun.faultbench.result import TrialResult
 
 
 class Outcome(StrEnum):

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import msgspec
-import numpy as np
 
 import matrixrun
 from matrixrun import probes
@@ -14,13 +13,13 @@ from matrixrun.evidence.errors import EngineError
 from matrixrun.evidence.launches import Arm, Role
 from matrixrun.evidence.ledger import Event, Full, read_events
 from matrixrun.evidence.requests import Observation, Pass, PassRecord, Request, Score
-from matrixrun.evidence.verdicts import CellEvidence, CellResult, Severity, Verdict
+from matrixrun.evidence.verdicts import CellEvidence, CellResult
 from matrixrun.fanout.actor import PassAnswer
 from matrixrun.fanout.sweep import CONFIRMATION_ROUNDS
 from matrixrun.faultbench.catalogue import Load, Specimen
-from matrixrun.faultbench.control import Struck
-from matrixrun.faultbench.pair import PLACES, LaunchDied, Pair
+from matrixrun.faultbench.pair import Pair
 from matrixrun.faultbench.probed import OffSide, first, observe
+from matrixrun.faultbench.result import Seen, TrialResult, caught, place_of, told_of
 from matrixrun.judge import CellObservations, JudgeSettings, ProbeObserved, judge_sweep
 from matrixrun.matrix import fingerprint
 from matrixrun.probes import Emitted, Source
@@ -30,10 +29,6 @@ from matrixrun.workloads.prompts import workload_of
 BLOCK = 32
 # A fault in so many of the requests is shown by one block at a confidence of 0.99.
 DETECT_OF_ONE_BLOCK = 0.14
-# What a verdict says against a pair: a fault is caught by any of these, while something harmless
-# is accused by those that call it a fault. A pair without speculation is rightly INACTIVE.
-AGAINST = (Verdict.FAIL, Verdict.INACTIVE, Verdict.ERROR)
-ACCUSING = (Verdict.FAIL, Verdict.ERROR)
 
 
 @dataclass
@@ -48,59 +43,6 @@ class Baseline:
     requests: tuple[Request, ...]
     healthy: PassAnswer | None = None
     valued: dict[str, tuple[Score, ...]] = field(default_factory=dict)
-
-
-@dataclass
-class Seen:
-    """All that was observed of one specimen with one seed so far."""
-
-    on: list[Observation] = field(default_factory=list)
-    off: list[Observation] = field(default_factory=list)
-    null: list[Observation] = field(default_factory=list)
-    on_scores: list[Score] = field(default_factory=list)
-    off_scores: list[Score] = field(default_factory=list)
-    null_scores: list[Score] = field(default_factory=list)
-    confirmations: list[Score] = field(default_factory=list)
-    before: dict[str, float] = field(default_factory=dict)
-    growth: dict[str, float] = field(default_factory=dict)
-    prompts: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    probed: ProbeObserved | None = None
-    ledgers: dict[str, tuple[Event, ...]] = field(default_factory=dict)
-
-    @property
-    def order(self) -> list[Observation]:
-        """The answers that the specimen shows in, in the order sent."""
-        return self.on if self.probed is None else list(self.probed.answers("on"))
-
-
-class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one specimen with one seed.
-
-    `caught` says that the verdict is against the specimen (for something harmless: that it was
-    accused), `finding` is the kind of the first finding that carries the verdict, `requests` and
-    `tokens` the fewest of the on arm's answers, in the order sent, with which the judge says the
-    same. Regrets in nats, over all on tokens seen (the largest over those of a further probe too);
-    `logprob_shift` is how far the on arm's own logprobs are off. `struck` counts how often the
-    injection did something.
-    """
-
-    specimen: str
-    seed: int
-    verdict: str
-    caught: bool
-    finding: str
-    reason: str
-    requests: int
-    tokens: int
-    sent: int
-    struck: int
-    steps: int
-    regret_max: float
-    regret_mean: float
-    logprob_shift: float
-    ceiling: float
-    acceptance: float
-    metrics: dict[str, float] = {}
 
 
 class Bench:
@@ -128,16 +70,16 @@ class Bench:
                 self._observe(specimen, seed, block, seen)
                 if specimen.probe is not None:
                     seen.probed = self._probed(specimen.probe, specimen, seed)
-                    seen.ledgers = self._ledgers(written, self.place(specimen))
+                    seen.ledgers = self._ledgers(written, place_of(specimen))
                 result = self._judged(seen)
-                if _caught(specimen, result.verdict):
+                if caught(specimen, result.verdict):
                     break
-            role = Role.A if specimen.off_as_on else self.place(specimen)
+            role = Role.A if specimen.off_as_on else place_of(specimen)
             struck = self.pair.switch(role).struck()
         finally:
             self._switch(None, seed)
         assert result is not None
-        told = _result(specimen, seed, result, seen, struck)
+        told = told_of(specimen, seed, result, seen, struck)
         # What a probe of state finds is in a transition, of which all its requests are a part.
         return told if specimen.of_state else self._shortest(told, result, seen)
 
@@ -147,15 +89,10 @@ class Bench:
     def _switch(self, specimen: Specimen | None, seed: int) -> None:
         injection = None if specimen is None else specimen.injection
         both = specimen is not None and specimen.in_both
-        place = Role.ON if specimen is None else self.place(specimen)
+        place = Role.ON if specimen is None else place_of(specimen)
         for role in self._roles():
             self.pair.switch(role).set(injection if role is place else None, seed=seed + 1)
         self.pair.switch(Role.A).set(injection if both else None, seed=seed + 1001)
-
-    @staticmethod
-    def place(specimen: Specimen) -> Role:
-        """Return the launch that a fault of speculation goes into."""
-        return PLACES.get(specimen.probe or "", Role.ON)
 
     def _roles(self) -> list[Role]:
         """Return the launches that speculate."""
@@ -187,7 +124,7 @@ class Bench:
     def _observe(self, specimen: Specimen, seed: int, block: int, seen: Seen) -> None:
         scorer = self.pair.launch(Role.A).id
         base = self._baseline(specimen, seed, block)
-        elsewhere = self.place(specimen).extra
+        elsewhere = place_of(specimen).extra
         answer = base.healthy if elsewhere else None
         answer = answer or self._on_pass(specimen, seed, block, base)
         source = Source(self.pair.launch(Role.ON).id, self._pass_ids()[0])
@@ -373,55 +310,4 @@ def _salted(pass_: Pass, salt: str) -> Pass:
     return msgspec.structs.replace(pass_, salt=salt)
 
 
-def died(specimen: Specimen, seed: int, error: LaunchDied) -> TrialResult:
-    """Return the result of a trial in which an on launch's engine ended by itself, which is an
-    ERROR of the cell in a sweep. A fault did that only in the launch that it is in; what is
-    harmless is accused of any."""
-    there = error.role is Bench.place(specimen)
-    return TrialResult(
-        specimen=specimen.name, seed=seed, verdict=Verdict.ERROR.value,
-        caught=there or specimen.harmless, finding="died", reason=error.message,
-        requests=0, tokens=0, sent=0, struck=int(there), steps=0,
-        regret_max=0.0, regret_mean=0.0, logprob_shift=0.0, ceiling=0.0, acceptance=0.0,
-    )  # fmt: skip
-
-
-def _caught(specimen: Specimen, verdict: Verdict) -> bool:
-    return verdict in (ACCUSING if specimen.harmless else AGAINST)
-
-
-def _shift(metrics: dict[str, float]) -> float:
-    """Return the larger of the shifts of mean and 99 % point of the on arm's logprobs, beyond the
-    control's."""
-    mean = abs(metrics.get("drift/mean.on", 0.0) - metrics.get("drift/mean.null", 0.0))
-    return max(mean, metrics.get("drift/p99.on", 0.0) - metrics.get("drift/p99.null", 0.0))
-
-
-def _result(
-    specimen: Specimen, seed: int, result: CellResult, seen: Seen, struck: Struck
-) -> TrialResult:
-    faults = [one for one in result.findings if one.severity is Severity.FAULT]
-    named = faults[0].kind if faults else ""
-    if faults and specimen.of_state and faults[0].text.startswith(f"[{specimen.probe}]"):
-        named += f" [{specimen.probe}]"
-    if result.verdict is Verdict.INACTIVE:
-        named = "inactive"
-    regrets = [score.regret for score in seen.on_scores if score.error is None]
-    values = np.concatenate(regrets) if regrets else np.zeros(1)
-    values = values[np.isfinite(values)]
-    metrics = result.metrics
-    processed = [v for name, v in metrics.items() if "regret/max." in name and name.endswith(".on")]
-    return TrialResult(
-        specimen=specimen.name, seed=seed, verdict=result.verdict.value,
-        caught=_caught(specimen, result.verdict), finding=named, reason=result.reason,
-        requests=len(seen.order), tokens=sum(one.token_ids.size for one in seen.order),
-        sent=len(seen.order), struck=struck.times, steps=struck.steps,
-        regret_max=max([float(values.max(initial=0.0)), *processed]),
-        regret_mean=float(values.mean()) if values.size else 0.0,
-        logprob_shift=_shift(metrics),
-        ceiling=metrics.get("regret/ceiling", 0.0),
-        acceptance=metrics.get("acceptance/draft_acceptance_rate", 0.0), metrics=metrics,
-    )  # fmt: skip
-
-
-__all__ = ["BLOCK", "Bench", "TrialResult", "died", "stop_token"]
+__all__ = ["BLOCK", "Baseline", "Bench", "stop_token"]

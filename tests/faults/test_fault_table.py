@@ -10,8 +10,9 @@ import pytest
 
 from matrixrun.evidence.requests import Observation
 from matrixrun.faultbench.catalogue import Harm, Injection, Specimen
+from matrixrun.faultbench.result import TrialResult
 from matrixrun.faultbench.table import Outcome, as_json, summarise
-from matrixrun.faultbench.trial import TrialResult, stop_token
+from matrixrun.faultbench.trial import stop_token
 
 FAULT = Specimen(name="f", what="breaks", report="x#1", injection=Injection(name="n"))
 HARMLESS = Specimen(name="h", what="is fine", report="none", harmless=True)

@@ -13,7 +13,8 @@ from matrixrun.evidence.requests import Pass
 from matrixrun.faultbench import pair, run
 from matrixrun.faultbench.catalogue import SPECIMENS, Specimen
 from matrixrun.faultbench.pair import STATE_BENCH, LaunchDied, Launches
-from matrixrun.faultbench.trial import Bench, Seen
+from matrixrun.faultbench.result import Seen
+from matrixrun.faultbench.trial import Bench
 from matrixrun.judge import settings_for
 from matrixrun.workloads.prompts import workload_of
 

@@ -89,6 +89,17 @@ class Fault:
         """Change the logits at draft positions after stop tokens were masked there."""
         return after
 
+    def bad_words(
+        self, firsts: list[int], before: torch.Tensor, after: torch.Tensor
+    ) -> torch.Tensor:
+        """Change the logits at draft positions after bad words were banned there; each request's
+        rows begin at one of `firsts`."""
+        return after
+
+    def word_histories(self, firsts: list[int], made: list[list[int]]) -> list[list[int]]:
+        """Change what bad words take for generated at each draft position."""
+        return made
+
     def masked(self, firsts: list[int], before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
         """Change the logits after a grammar's masks; each request's rows begin at one of `firsts`,
         and the others are those behind draft tokens."""

@@ -7,6 +7,7 @@ from .base import Fault
 
 FAULTS: dict[str, type[Fault]] = {
     "let-through": verification.LetThrough,
+    "let-through-unlogged": verification.LetThroughUnlogged,
     "all-accepted": verification.AllAccepted,
     "wrong-row": verification.WrongRow,
     "dropped-token": verification.DroppedToken,
@@ -44,6 +45,8 @@ FAULTS: dict[str, type[Fault]] = {
     "draftless-history": processing.DraftlessHistory,
     "penalties-skipped": processing.PenaltiesSkipped,
     "min-tokens-ignored": processing.MinTokensIgnored,
+    "bad-words-skipped": processing.BadWordsSkipped,
+    "draftless-bad-words": processing.DraftlessBadWords,
     "grammar-skipped": processing.GrammarSkipped,
     "grammar-ahead": processing.GrammarAhead,
     "grammar-strict": processing.GrammarStrict,

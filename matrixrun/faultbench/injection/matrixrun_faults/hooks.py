@@ -166,7 +166,15 @@ def _wrap_processors(control: Control, step: Step) -> None:
         before = logits.clone()
         return control.fault.least_tokens(step, before, original(processor, logits, counts))
 
+    def ban(original: Any, logits: Any, words: Any, past: Any, counts: list[int]) -> None:
+        firsts = [int(one) for one in np.cumsum(counts) - counts]
+        firsts = [first for first, count in zip(firsts, counts, strict=True) if count]
+        before = logits.clone()
+        original(logits, words, control.fault.word_histories(firsts, past), counts)
+        logits.copy_(control.fault.bad_words(firsts, before, logits))
+
     sampler._combine_outputs_with_spec_tokens = staticmethod(histories)
+    _wrap(rejection_sampler, "apply_bad_words_with_drafts", ban)
     _wrap(rejection_sampler.MinTokensLogitsProcessor, "apply_with_spec_decode", mask)
 
 

@@ -36,6 +36,28 @@ class MinTokensIgnored(Fault):
         return before
 
 
+class BadWordsSkipped(Fault):
+    """Behind a draft token no bad word is banned: only the first token of a step is masked."""
+
+    def bad_words(
+        self, firsts: list[int], before: torch.Tensor, after: torch.Tensor
+    ) -> torch.Tensor:
+        made = before.clone()
+        made[firsts] = after[firsts]
+        self.struck += int((made != after).any())
+        return made
+
+
+class DraftlessBadWords(Fault):
+    """A bad word of several tokens is not seen to have begun in the draft, and is banned at all of
+    its positions where it began before it."""
+
+    def word_histories(self, firsts: list[int], made: list[list[int]]) -> list[list[int]]:
+        late = [max(first for first in firsts if first <= row) for row in range(len(made))]
+        self.struck += any(row != first for row, first in enumerate(late))
+        return [made[first] for first in late]
+
+
 class GrammarSkipped(Fault):
     """Behind a draft token no grammar's mask is applied. A `forgiving` scheduler goes on with a
     token that the grammar does not take; this one, unless told so, ends the request."""
