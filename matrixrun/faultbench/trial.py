@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,15 +28,25 @@ from matrixrun.probes import Emitted, Source
 from matrixrun.workloads import Workload
 from matrixrun.workloads.prompts import workload_of
 
-BLOCK = 32
-# A fault in so many of the requests is shown by one block at a confidence of 0.99.
-DETECT_OF_ONE_BLOCK = 0.14
+# Prompts after which a trial is judged, and ends if the verdict is against it, before the planned
+# number is reached.
+LOOKS = (16, 32)
+# Of equality's prompts beside a further probe: they show a fault in 0.14 of requests at 0.99.
+BESIDE_A_PROBE = 32
+DETECT_BESIDE_A_PROBE = 0.14
+
+
+class Block(NamedTuple):
+    """Prompts `start` to `end` of a seed's."""
+
+    start: int
+    end: int
 
 
 @dataclass
 class Baseline:
     """What the off launch answered and scored for one block, shared by every specimen; `healthy` is
-    the on launch's answer, for those that go into another launch, and `valued` its scores."""
+    the on launch's answer, for those that equality is not sent to, and `valued` its scores."""
 
     off: tuple[Observation, ...]
     null: tuple[Observation, ...]
@@ -60,31 +72,48 @@ class Bench:
         self._off_sides: dict[str, OffSide] = {}
 
     def trial(self, specimen: Specimen, seed: int) -> TrialResult:
-        """Run one specimen on its seed's prompts, block by block, to the first verdict against it
-        or the planned number."""
-        seen, result = Seen(), None
-        written = self._written()
-        self._switch(specimen, seed)
+        """Run one specimen on its seed's prompts: block by block to the first verdict against it
+        or the planned number, or by the further probe that shows it."""
+        seen = Seen()
         try:
-            for block in range(self._blocks() if specimen.probe is None else 1):
-                self._observe(specimen, seed, block, seen)
-                if specimen.probe is not None:
-                    seen.probed = self._probed(specimen.probe, specimen, seed)
-                    seen.ledgers = self._ledgers(written, place_of(specimen))
-                result = self._judged(seen)
-                if caught(specimen, result.verdict):
-                    break
+            if specimen.probe is None:
+                result = self._by_blocks(specimen, seed, seen)
+            else:
+                result = self._by_probe(specimen, specimen.probe, seed, seen)
             role = Role.A if specimen.off_as_on else place_of(specimen)
             struck = self.pair.switch(role).struck()
         finally:
             self._switch(None, seed)
-        assert result is not None
         told = told_of(specimen, seed, result, seen, struck)
         # What a probe of state finds is in a transition, of which all its requests are a part.
         return told if specimen.of_state else self._shortest(told, result, seen)
 
-    def _blocks(self) -> int:
-        return -(-self.pair.bench.matrix.workload.prompts // BLOCK)
+    def _by_blocks(self, specimen: Specimen, seed: int, seen: Seen) -> CellResult:
+        self._switch(specimen, seed)
+        for block in self._blocks(self.pair.bench.matrix.workload.prompts):
+            self._observe(specimen, seed, block, seen)
+            result = self._judged(seen)
+            if caught(specimen, result.verdict):
+                break
+        return result
+
+    def _by_probe(self, specimen: Specimen, probe: str, seed: int, seen: Seen) -> CellResult:
+        """Send a further probe beside equality, whose requests meet the fault only in the launches
+        for state: there it may be what an earlier request leaves behind."""
+        written = self._written()
+        self._switch(specimen if specimen.in_both or not _spared(specimen) else None, seed)
+        for block in self._blocks(BESIDE_A_PROBE):
+            self._observe(specimen, seed, block, seen)
+        if _spared(specimen):
+            self._switch(specimen, seed)
+        seen.probed = self._probed(probe, specimen, seed)
+        seen.ledgers = self._ledgers(written, place_of(specimen))
+        return self._judged(seen)
+
+    @staticmethod
+    def _blocks(prompts: int) -> list[Block]:
+        ends = [0, *(look for look in LOOKS if look < prompts), prompts]
+        return [Block(*ends) for ends in pairwise(ends)]
 
     def _switch(self, specimen: Specimen | None, seed: int) -> None:
         injection = None if specimen is None else specimen.injection
@@ -121,22 +150,22 @@ class Bench:
 
     # -- one block -----------------------------------------------------------------------------
 
-    def _observe(self, specimen: Specimen, seed: int, block: int, seen: Seen) -> None:
+    def _observe(self, specimen: Specimen, seed: int, block: Block, seen: Seen) -> None:
         scorer = self.pair.launch(Role.A).id
         base = self._baseline(specimen, seed, block)
-        elsewhere = place_of(specimen).extra
-        answer = base.healthy if elsewhere else None
+        spared = _spared(specimen)
+        answer = base.healthy if spared else None
         answer = answer or self._on_pass(specimen, seed, block, base)
         source = Source(self.pair.launch(Role.ON).id, self._pass_ids()[0])
         emitted = [*self._off_emitted(base), Emitted(
             launch=source.launch, pass_id=source.pass_id, observations=answer.observations
         )]  # fmt: skip
         scoring = probes.score_passes(scorer, emitted, base.workload)
-        given = base.given | (base.valued if elsewhere else {})
+        given = base.given | (base.valued if spared else {})
         for pass_ in scoring.passes:
             if pass_.id not in given:
                 given[pass_.id] = self.pair.run(Role.A, pass_).scores
-        if elsewhere:
+        if spared:
             base.healthy, base.valued = answer, given
         main, null = self._pass_ids()
         seen.on += answer.observations
@@ -156,9 +185,9 @@ class Bench:
         of_both = _of_both(specimen)
         off = self._off_sides.setdefault(fingerprint([kind, seed, of_both]), OffSide())
         key = fingerprint([specimen.name, seed])
-        return observe(self.pair, kind, self._part(seed, 0), off, key)
+        return observe(self.pair, kind, self._part(seed, Block(0, BESIDE_A_PROBE)), off, key)
 
-    def _on_pass(self, specimen: Specimen, seed: int, block: int, base: Baseline) -> PassAnswer:
+    def _on_pass(self, specimen: Specimen, seed: int, block: Block, base: Baseline) -> PassAnswer:
         role = Role.A if specimen.off_as_on else Role.ON
         template = self._passes(role, base.workload)[0]
         requests = base.requests
@@ -169,13 +198,13 @@ class Bench:
         pass_ = msgspec.structs.replace(template, requests=requests, salt=namespace)
         return self.pair.run(role, pass_)
 
-    def _baseline(self, specimen: Specimen, seed: int, block: int) -> Baseline:
+    def _baseline(self, specimen: Specimen, seed: int, block: Block) -> Baseline:
         key = fingerprint([seed, block, specimen.load, _of_both(specimen)])
         if key not in self._baselines:
             self._baselines[key] = self._make_baseline(specimen.load, seed, block, key)
         return self._baselines[key]
 
-    def _make_baseline(self, load: Load, seed: int, block: int, key: str) -> Baseline:
+    def _make_baseline(self, load: Load, seed: int, block: Block, key: str) -> Baseline:
         workload = self._part(seed, block)
         main, null = self._passes(Role.A, workload)
         if load is Load.STOPS:
@@ -199,11 +228,10 @@ class Bench:
             Emitted(launch=scorer, pass_id=null, observations=base.null),
         ]
 
-    def _part(self, seed: int, block: int) -> Workload:
+    def _part(self, seed: int, block: Block) -> Workload:
         """Return the prompts of a block: each seed has its own."""
-        start = seed * self.pair.bench.matrix.workload.prompts + block * BLOCK
-        end = min(start + BLOCK, (seed + 1) * self.pair.bench.matrix.workload.prompts)
-        return workload_of(self._prompts.prompts[start:end])
+        first = seed * self.pair.bench.matrix.workload.prompts
+        return workload_of(self._prompts.prompts[first + block.start : first + block.end])
 
     def _passes(self, role: Role, workload: Workload) -> tuple[Pass, ...]:
         probe = probes.get("equality")
@@ -233,7 +261,7 @@ class Bench:
         """The settings; what a further probe shows is shown beside fewer prompts of equality's."""
         if seen.probed is None:
             return self.settings
-        return msgspec.structs.replace(self.settings, detect_rate=DETECT_OF_ONE_BLOCK)
+        return msgspec.structs.replace(self.settings, detect_rate=DETECT_BESIDE_A_PROBE)
 
     def evidence(self, seen: Seen, requests: int | None = None) -> CellObservations:
         """Return what was seen as the judge takes it: all, or the first so many requests, of a
@@ -306,8 +334,14 @@ def _of_both(specimen: Specimen) -> list[object] | None:
     return None if injection is None else [injection.name, injection.parameters]
 
 
+def _spared(specimen: Specimen) -> bool:
+    """Return whether equality's requests do not meet a specimen's fault: its answers are then the
+    same as of every other such specimen, and are asked for once."""
+    return specimen.probe is not None and (not specimen.of_state or place_of(specimen).extra)
+
+
 def _salted(pass_: Pass, salt: str) -> Pass:
     return msgspec.structs.replace(pass_, salt=salt)
 
 
-__all__ = ["BLOCK", "Baseline", "Bench", "stop_token"]
+__all__ = ["Baseline", "Bench", "Block", "stop_token"]
