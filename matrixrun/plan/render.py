@@ -174,11 +174,13 @@ def _needs(plan: Plan) -> str:
     return f"{plan.cpus_at_once:g} CPU cores"
 
 
-def duration(seconds: float) -> str:
-    """Return seconds as a person says them: `40 s`, `12 min`, `3.5 h`."""
-    if seconds < 90:
+def duration(seconds: float, *, like: float | None = None) -> str:
+    """Return seconds as a person says them: `40 s`, `12 min`, `3.5 h`; in the unit of another time
+    that it stands beside."""
+    size = seconds if like is None else like
+    if size < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if size < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _pairs(plan: Plan) -> str:
