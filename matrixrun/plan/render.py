@@ -127,7 +127,10 @@ def _summary(plan: Plan) -> str:
     null = sum(launch.role is Role.B for launch in plan.launches)
     control = f"; {null} of the planned are null launches, which naive has not" if null else ""
     extra = sum(launch.role.extra for launch in plan.launches)
-    probes = f"; {extra} of the planned are the state probes' own, which naive has not (--simulate counts them)"
+    probes = (
+        f"; {extra} of the planned are the state probes' own, which naive has not "
+        "(--simulate counts them)"
+    )
     rows = [
         f"{plan.name}: {_count(len(plan.cells), 'cell')}, {_count(len(plan.pairs), 'pair')}, "
         f"{len(plan.refused)} refused, {len(plan.excluded)} excluded",
