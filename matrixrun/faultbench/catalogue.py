@@ -364,6 +364,11 @@ SPECIMENS = (
         "vllm#57605", "lost-at-border", block_size=32, probe="rollback",
     ),
     _fault(
+        "kept-after-preemption",
+        "a rejected token's KV is kept at planned rejections, of requests that were preempted",
+        "vllm#49620", "kept-after-preemption", probe="rollback",
+    ),
+    _fault(
         "answers-uncached", "the next turn computes the whole answer again", "llama.cpp#28049",
         "answers-uncached", harm=Harm.OTHER, probe="conversation",
     ),
@@ -382,6 +387,15 @@ SPECIMENS = (
     _fault(
         "leaked-block", "a block of the cache is lost at 1 rejection in 20", NO_REPORT,
         "leaked-block", share=1 / 20, most=4, harm=Harm.OTHER, probe="pressure", corrupting=True,
+    ),
+    # Held out as well. What they damage is found under the trial's own cache namespace alone.
+    _fault(
+        "wiped-end", "an answer that ends inside an accepted draft leaves a wrong block behind",
+        "jundot/omlx#3724", "wiped-end", block_size=32, probe="conversation", held_out=True,
+    ),
+    _fault(
+        "found-after-eviction", "an evicted prefix is still found, and holds another request's KV",
+        "sglang#38031", "found-after-eviction", probe="pressure", held_out=True,
     ),
 )  # fmt: skip
 

@@ -22,6 +22,7 @@ from matrixrun.plan.arms import CONVERSATION_TURNS, batch_size
 from matrixrun.plan.bound import lower_bound
 from matrixrun.plan.build import build
 from matrixrun.plan.checks import plan_file
+from matrixrun.plan.cost import EXTRA_ANSWERS, EXTRA_IN_FLIGHT
 from matrixrun.plan.forecast import Forecast, forecast, forecast_json, forecast_text
 from matrixrun.plan.learned import Costs, Measured, with_costs
 from matrixrun.plan.nodes import Node, Placement, Running, holds, share
@@ -36,6 +37,8 @@ from matrixrun.plan.types import Group, Plan, PlannedPair
 __all__ = [
     "CONVERSATION_TURNS",
     "EXTRAS",
+    "EXTRA_ANSWERS",
+    "EXTRA_IN_FLIGHT",
     "Costs",
     "Forecast",
     "Group",

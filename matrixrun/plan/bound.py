@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 
@@ -12,6 +13,10 @@ from matrixrun.plan.order import longest_chain
 
 MOST_LENGTHS = 24  # of launches, at which rounds are counted
 ROUNDING = 1e-9
+# A bound is raised by what lengths do not fit together: up to so many times itself, by so many
+# halvings.
+MOST_RAISED = 1.5
+HALVINGS = 16
 
 Size = Fraction
 Seen = Callable[[Size], Size]
@@ -25,6 +30,8 @@ def lower_bound(launches: Sequence[Launch], nodes: Sequence[Node]) -> float:
     - the longest chain: a launch and the scorer that waits for it;
     - the work of all launches over what the nodes hold, gangs counted whole;
     - the rounds that the launches of some length or more take, each at least that long;
+    - the longest time into which the lengths do not fit together: where there is no room for two
+      long ones after another, short ones have what is left beside each;
     - both for all but the scorers, and the shortest scorer: whichever of them ends last, its
       scorer is still to come; also for the launches of some width or more alone.
     """
@@ -58,8 +65,50 @@ def _before_the_last_scorer(launches: Sequence[Launch], nodes: Sequence[Node]) -
 
 
 def _no_shorter(launches: Sequence[Launch], nodes: Sequence[Node]) -> float:
-    """The earliest end of the last of these launches: by their work, and by whole rounds."""
-    return max(_whole_gangs(launches, nodes, _seconds), *_rounds(launches, nodes))
+    """The earliest end of the last of these launches: by their work, by whole rounds, and by what
+    fits together."""
+    plain = max(_whole_gangs(launches, nodes, _seconds), *_rounds(launches, nodes))
+    return _raised(launches, nodes, plain)
+
+
+def _raised(launches: Sequence[Launch], nodes: Sequence[Node], least: float) -> float:
+    """Return the longest time, `least` or more, of which it is shown that these launches take
+    longer."""
+    counts = Counter((launch.gang, launch.seconds) for launch in launches)
+    kinds = {(launch.gang, launch.seconds): launch for launch in launches}
+    lengths = sorted({launch.seconds for launch in launches})
+    lengths = lengths[:: len(lengths) // MOST_LENGTHS + 1]
+
+    def needed(shortest: float, time: float) -> float:
+        seen = _beside_long(shortest / time)
+        return _whole_gangs(
+            kinds.values(), nodes, lambda x: counts[x.gang, x.seconds] * seen(x.seconds / time)
+        )
+
+    def too_short(time: float) -> bool:
+        tried = [shortest for shortest in lengths if 2 * shortest <= time]
+        return any(needed(shortest, time) > 1 + ROUNDING for shortest in tried)
+
+    low, high = least, MOST_RAISED * least
+    if not too_short(low * (1 + ROUNDING)):
+        return least
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if too_short(middle) else (low, middle)
+    return low
+
+
+def _beside_long(shortest: float) -> Callable[[float], float]:
+    """A dual feasible function of lengths as shares of a time, the third of Fekete and Schepers: a
+    long launch leaves room for so many of the shortest, and each of these counts as one."""
+    most = math.floor(1 / shortest + ROUNDING)
+
+    def seen(length: float) -> float:
+        if length > 1 / 2 + ROUNDING:
+            return 1 - math.floor((1 - length) / shortest + ROUNDING) / most
+        return 0.0 if length < shortest - ROUNDING else 1 / most
+
+    return seen
 
 
 def _rounds(launches: Sequence[Launch], nodes: Sequence[Node]) -> Iterator[float]:

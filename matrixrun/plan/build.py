@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from matrixrun.evidence.launches import Launch, Role
 from matrixrun.matrix import Expansion, Matrix
-from matrixrun.plan.cost import launch_seconds, total_seconds
+from matrixrun.plan.cost import answers_each, launch_seconds, total_seconds
 from matrixrun.plan.notes import attach_notes, capacity_notes, strength_notes
 from matrixrun.plan.order import in_order
 from matrixrun.plan.power import power_notes
@@ -80,9 +80,14 @@ def _launches(
     matrix: Matrix, servers: Mapping[str, Server], groups: Sequence[Group]
 ) -> dict[str, Launch]:
     """Return the servers as launches, by id."""
-    scored: dict[str, int] = {}
-    for one in groups:
-        scored[one.scorer] = sum(len(servers[name].batch_sizes) for name in one.others)
+    scored = {
+        one.scorer: sum(
+            len(servers[name].batch_sizes) * answers_each(matrix, servers[name].role)
+            for name in one.others
+            if name not in one.traced  # their answers are compared with nobody's
+        )
+        for one in groups
+    }
     return {
         name: Launch(
             id=name,

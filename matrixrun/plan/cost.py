@@ -17,15 +17,25 @@ ATTACH_SECONDS = 1.0  # a server that runs already
 # Two healthy launches without speculation have been seen to agree on 76 of 100 prompts; texts
 # that agree are scored once.
 RESCORED_SHARE = 0.25
+# What the probes of state send to a launch of their own, for each batch size: answers (more where
+# a small cache is to be outgrown), and how many at least are in flight: interactions of a request
+# with its neighbours take three.
+EXTRA_ANSWERS = {Role.FORCED: 60, Role.TRACED: 48}
+EXTRA_IN_FLIGHT = 4
 
 
-def launch_seconds(matrix: Matrix, server: Server, emitting_passes: int) -> float:
+def answers_each(matrix: Matrix, role: Role) -> int:
+    """Return how many answers a launch of a role gives at each batch size."""
+    return EXTRA_ANSWERS.get(role, matrix.workload.prompts)
+
+
+def launch_seconds(matrix: Matrix, server: Server, emitted: int) -> float:
     """Return the seconds from start to end of one launch.
 
     Args:
         matrix: for its workload.
         server: the launch.
-        emitting_passes: how many passes of other launches a scorer scores besides its own.
+        emitted: how many answers of other launches a scorer scores besides its own.
     """
     spec, engine = matrix.workload, engines.get(server.config.kind)
     one = (
@@ -33,14 +43,17 @@ def launch_seconds(matrix: Matrix, server: Server, emitting_passes: int) -> floa
         if server.config.accelerator is None and server.config.endpoint is None
         else ACCELERATOR_TOKENS_PER_SECOND
     )
-    tokens = spec.prompts * spec.max_tokens
-    seconds: float = sum(tokens / (one * size**BATCH_EXPONENT) for size in server.batch_sizes)
+    tokens = answers_each(matrix, server.role) * spec.max_tokens
+    least = EXTRA_IN_FLIGHT if server.role.extra else 1
+    seconds: float = sum(
+        tokens / (one * max(size, least) ** BATCH_EXPONENT) for size in server.batch_sizes
+    )
     if server.role is Role.A:
         if matrix.control_of(server.config.engine) == "within-launch":
             seconds *= 2
-            emitting_passes += len(server.batch_sizes)
-        scored = len(server.batch_sizes) + RESCORED_SHARE * emitting_passes
-        seconds += scored * spec.prompts * engine.score_seconds(spec.max_tokens)
+            emitted += len(server.batch_sizes) * spec.prompts
+        scored = len(server.batch_sizes) * spec.prompts + RESCORED_SHARE * emitted
+        seconds += scored * engine.score_seconds(spec.max_tokens)
     start = ATTACH_SECONDS if server.config.endpoint else engine.start_seconds(server.config)
     return round(start + seconds, 1)
 

@@ -10,7 +10,7 @@ from matrixrun.evidence.launches import Launch
 from matrixrun.matrix import Matrix
 from matrixrun.plan.arms import batch_size
 from matrixrun.plan.bound import lower_bound
-from matrixrun.plan.cost import launch_seconds
+from matrixrun.plan.cost import answers_each, launch_seconds
 from matrixrun.plan.nodes import Node, holds
 from matrixrun.plan.order import Queue, first_come
 from matrixrun.plan.render import duration
@@ -23,9 +23,10 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """A sweep on given nodes, times in seconds.
 
     `bound` is what no order can beat, `first_come` what the same launches take in the order of
-    the matrix, `naive` one server per arm in that order, `naive_launches` their number. `rounds`
-    says how often each accelerator (core) is used. `held_hours` are accelerator (core) hours in
-    launches, `node_hours` those of all nodes until the end. `impossible` launches are left out.
+    the matrix, `naive` what one server per arm takes in that order (`one_server_per_arm`), and
+    `naive_launches` their number. `rounds` says how often each accelerator (core) is used.
+    `held_hours` are accelerator (core) hours in launches, `node_hours` those of all nodes until
+    the end. `impossible` launches are left out.
     """
 
     nodes: str
@@ -68,13 +69,16 @@ def forecast(matrix: Matrix, plan: Plan, nodes: Sequence[Node], *, named: str) -
 
 
 def one_server_per_arm(matrix: Matrix, plan: Plan) -> list[Launch]:
-    """The launches of a plan that shares nothing: for each pair an on and an off server, which
-    serves one batch size and is the control of itself."""
+    """The launches of a plan that shares nothing: for each pair an on and an off server, and those
+    that the cell's probes need for themselves, each with one batch size. Of what the plan does,
+    control launches alone are missing."""
     by_id = {launch.id: launch for launch in plan.launches}
     sizes = {cell.id: batch_size(cell) for cell in plan.cells}
     found = []
     for pair in plan.pairs:
-        for launch in (by_id[pair.on], by_id[pair.off]):
+        own = [by_id[name] for name in (pair.on, pair.forced, pair.traced) if name is not None]
+        scored = sum(answers_each(matrix, x.role) for x in own if x.id != pair.traced)
+        for launch in (*own, by_id[pair.off]):
             alone = Server(
                 launch.role,
                 launch.config,
@@ -90,7 +94,7 @@ def one_server_per_arm(matrix: Matrix, plan: Plan) -> list[Launch]:
                     launch,
                     id=f"{launch.id}/{pair.cell}",
                     cells=(pair.cell,),
-                    seconds=launch_seconds(matrix, alone, 1),
+                    seconds=launch_seconds(matrix, alone, scored),
                 )
             )
     return found
@@ -106,12 +110,16 @@ def forecast_text(found: Forecast) -> str:
     unit = found.accelerator or "core"
     over = max(0.0, found.makespan / found.bound - 1) if found.bound else 0.0
     fewer = found.naive_launches / found.launches if found.launches else 1.0
+
+    def time(seconds: float) -> str:
+        return duration(seconds, like=found.makespan)
+
     rows = [
         f"on {found.nodes} ({unit}), {found.rounds:.1f} rounds:",
-        f"  this order             {duration(found.makespan)}",
-        f"  no order can beat      {duration(found.bound)}; this one is {over:.1%} above",
-        f"  as the matrix lists    {duration(found.first_come)}, what fits first",
-        f"  one server per arm     {duration(found.naive)}, in {found.naive_launches} launches"
+        f"  this order             {time(found.makespan)}",
+        f"  no order can beat      {time(found.bound)}; this one is {over:.1%} above",
+        f"  as the matrix lists    {time(found.first_come)}, what fits first",
+        f"  one server per arm     {time(found.naive)}, in {found.naive_launches} launches"
         f" instead of {found.launches} ({fewer:.1f} times as many)",
         f"  {unit + ' hours':22} {found.held_hours:.1f} in launches,"
         f" {found.node_hours:.1f} until the nodes are free",

@@ -160,9 +160,9 @@ class Queue:
 
 
 def longest_first(launch: Launch, tail: float) -> Priority:
-    """The order of a sweep: first what the longest work hangs on (`tail`, in seconds: its own, and
-    what can begin only after it), and of two alike the wider gang."""
-    return -tail, -launch.gang.accelerators, -launch.gang.cpus
+    """The order of a sweep: first what the longest work hangs on (`tail`, in seconds, see
+    `_tails`), then the longer launch, and of two alike the wider gang."""
+    return -tail, -launch.seconds, -launch.gang.accelerators, -launch.gang.cpus
 
 
 def first_come(_launch: Launch, _tail: float) -> Priority:
@@ -188,9 +188,17 @@ def _dependencies(launches: Sequence[Launch]) -> tuple[dict[str, set[str]], dict
 
 
 def _tails(launches: dict[str, Launch], scorers: dict[str, list[str]]) -> dict[str, float]:
-    """The seconds of each launch and of the longest scorer that waits for it."""
+    """The seconds from the start of each launch to the end of the scorers that wait for it; a short
+    launch counts like the longest that its scorer waits for, which can begin no sooner."""
+    longest: dict[str, float] = {}
+    for name, waiting in scorers.items():
+        for scorer in waiting:
+            longest[scorer] = max(longest.get(scorer, 0.0), launches[name].seconds)
     return {
-        name: launch.seconds + max((launches[s].seconds for s in scorers.get(name, ())), default=0)
+        name: max(
+            (longest[s] + launches[s].seconds for s in scorers.get(name, ())),
+            default=launch.seconds,
+        )
         for name, launch in launches.items()
     }
 

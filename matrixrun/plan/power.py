@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from matrixrun.evidence.launches import Role
 from matrixrun.judge import required_requests, visible_fault_rate
 from matrixrun.matrix import Matrix
+from matrixrun.plan.sharing import EXTRAS
 
 # About two tokens a verification step: 64 tokens are some 32 steps.
 TOKENS_PER_STEP = 2.0
@@ -58,10 +60,13 @@ def _steps(matrix: Matrix, visible: float) -> str:
 
 
 def _unpriced(matrix: Matrix) -> tuple[str, ...]:
-    further = [probe for probe in matrix.probes if probe not in ("equality", "acceptance")]
+    priced = ("equality", "acceptance", EXTRAS[Role.TRACED])
+    further = [probe for probe in matrix.probes if probe not in priced]
     if not further:
         return ()
-    return (f"The times count what equality sends; on top of that: {', '.join(further)}.",)
+    own = [probe for probe in EXTRAS.values() if probe in matrix.probes]
+    also = f", and {' and '.join(own)} to launches of their own" if own else ""
+    return (f"The times count what equality sends{also}; on top of that: {', '.join(further)}.",)
 
 
 def _up(rate: float) -> float:

@@ -127,7 +127,10 @@ def _summary(plan: Plan) -> str:
     null = sum(launch.role is Role.B for launch in plan.launches)
     control = f"; {null} of the planned are null launches, which naive has not" if null else ""
     extra = sum(launch.role.extra for launch in plan.launches)
-    probes = f"; {extra} of the planned are the state probes' own, which naive has not"
+    probes = (
+        f"; {extra} of the planned are the state probes' own, which naive has not "
+        "(--simulate counts them)"
+    )
     rows = [
         f"{plan.name}: {_count(len(plan.cells), 'cell')}, {_count(len(plan.pairs), 'pair')}, "
         f"{len(plan.refused)} refused, {len(plan.excluded)} excluded",
@@ -174,11 +177,13 @@ def _needs(plan: Plan) -> str:
     return f"{plan.cpus_at_once:g} CPU cores"
 
 
-def duration(seconds: float) -> str:
-    """Return seconds as a person says them: `40 s`, `12 min`, `3.5 h`."""
-    if seconds < 90:
+def duration(seconds: float, *, like: float | None = None) -> str:
+    """Return seconds as a person says them: `40 s`, `12 min`, `3.5 h`; in the unit of another time
+    that it stands beside."""
+    size = seconds if like is None else like
+    if size < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if size < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _pairs(plan: Plan) -> str:

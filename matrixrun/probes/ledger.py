@@ -20,7 +20,7 @@ from matrixrun.evidence.launches import Launch, Role
 from matrixrun.evidence.requests import Pass, Request, Sampling
 from matrixrun.judge.counters import CAPACITY, reading
 from matrixrun.matrix.schema import Matrix
-from matrixrun.plan import PlannedPair, batch_size
+from matrixrun.plan import EXTRA_IN_FLIGHT, PlannedPair, batch_size
 from matrixrun.probes.conversation import LENGTH, NATURAL, STOP, STRING, strings_of
 from matrixrun.probes.pressure import ROUNDS, Sender, once_more
 from matrixrun.probes.protocol import Data, Passes, Source, salt
@@ -29,7 +29,6 @@ from matrixrun.workloads import Workload
 
 KIND = "ledger"
 REQUESTS = 12
-LEAST_IN_FLIGHT = 4
 LONGEST_ENDS = 8
 USUAL_BLOCK = 32
 
@@ -53,7 +52,7 @@ class Ledger:
             sender = Sender(launch, workload, matrix, size, name, kind=KIND)
             turns = _turns(launch, workload, matrix)
             namespace = salt(Source(launch.id, f"{name}.turns"))
-            in_flight = max(size, LEAST_IN_FLIGHT)
+            in_flight = max(size, EXTRA_IN_FLIGHT)
             seen = yield Pass(
                 id=f"{name}.turns", requests=turns, concurrency=in_flight, salt=namespace
             )

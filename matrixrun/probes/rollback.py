@@ -28,7 +28,7 @@ from matrixrun.evidence.launches import Arm, Launch, Role
 from matrixrun.evidence.requests import Pass, Request, Sampling
 from matrixrun.judge.counters import CAPACITY, reading
 from matrixrun.matrix.schema import Matrix
-from matrixrun.plan import PlannedPair, batch_size
+from matrixrun.plan import EXTRA_IN_FLIGHT, PlannedPair, batch_size
 from matrixrun.probes.pressure import FILLS
 from matrixrun.probes.protocol import Data, Passes, Source, is_control, salt
 from matrixrun.probes.texts import Texts, stop_tokens
@@ -36,8 +36,6 @@ from matrixrun.workloads import Workload
 
 KIND = "rollback"
 REQUESTS = 12
-# Interactions of a rejected request with its neighbours take three.
-LEAST_IN_FLIGHT = 4
 USUAL_BLOCK = 32
 # Requests that need so many times what the cache holds outgrow it though some end before others.
 OUTGROWN = 1.2
@@ -121,7 +119,7 @@ def _passes(
     caches that it outgrows."""
     requests = _requests(launch, workload, matrix)
     most = launch.config.limits.max_num_seqs
-    in_flight = max(size, LEAST_IN_FLIGHT if most is None else min(LEAST_IN_FLIGHT, most))
+    in_flight = max(size, EXTRA_IN_FLIGHT if most is None else min(EXTRA_IN_FLIGHT, most))
     for part in parts:
         some = requests[part][::-1] if ".null" in name else requests[part]
         space = ENDS if part == ENDS else COLD

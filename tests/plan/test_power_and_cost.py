@@ -58,6 +58,25 @@ def test_every_launch_costs_its_start():
     assert made.seconds == pytest.approx(sum(x.seconds for x in made.launches), abs=1)
 
 
+def test_a_launch_for_a_probe_costs_its_start_and_some_dozens_of_answers():
+    made = plan(
+        workload={"prompts": 300, "max_tokens": 64},
+        probes=["equality", "rollback", "ledger"],
+        engines={"vllm": {"kind": "vllm", "limits": {"block_size": 16}}},
+    )
+    bare = plan(
+        workload={"prompts": 1, "max_tokens": 1},
+        probes=["equality", "rollback", "ledger"],
+        engines={"vllm": {"kind": "vllm", "limits": {"block_size": 16}}},
+    )
+    start = {one.id: one.seconds for one in bare.launches}
+    sent = {one.id: one.seconds - start[one.id] for one in made.launches}
+    whole = min(sent[one.id] for one in made.launches if one.role == "on")
+    extra = {one.role: sent[one.id] for one in made.launches if one.role.extra}
+    assert set(extra) == {"forced", "traced"}
+    assert all(0 < seconds < whole / 4 for seconds in extra.values())
+
+
 def test_gangs_side_by_side_take_less_than_one_after_the_other():
     grid = {
         "engine": "vllm",

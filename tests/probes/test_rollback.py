@@ -7,7 +7,7 @@ from probe_sweeps import matrix, plan, workload
 
 from matrixrun import probes
 from matrixrun.evidence.launches import Role
-from matrixrun.plan import Node, Queue, render_text, select
+from matrixrun.plan import EXTRA_ANSWERS, EXTRA_IN_FLIGHT, Node, Queue, render_text, select
 
 PROBE = probes.get("rollback")
 SECTIONS = {
@@ -54,6 +54,12 @@ def test_without_the_probe_there_is_none():
     _, made = planned(probes=["equality"])
     assert {one.role for one in made.launches} == {Role.ON, Role.A}
     assert all(pair.forced is None for pair in made.pairs)
+
+
+def test_the_plan_counts_what_it_is_sent():
+    passes = [one for name, one in sent(Role.FORCED).items() if name.startswith("rollback.b1.")]
+    assert sum(len(one.requests) for one in passes) == EXTRA_ANSWERS[Role.FORCED]
+    assert {one.concurrency for one in passes} == {EXTRA_IN_FLIGHT}
 
 
 def test_the_off_launch_waits_for_it_and_a_part_of_a_plan_keeps_it():

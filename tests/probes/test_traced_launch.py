@@ -7,7 +7,7 @@ from probe_sweeps import matrix, plan, workload
 
 from matrixrun import probes
 from matrixrun.evidence.launches import Role
-from matrixrun.plan import Node, Queue, render_text
+from matrixrun.plan import EXTRA_ANSWERS, Node, Queue, render_text
 from matrixrun.workloads import Prompt, Workload
 
 PROBE = probes.get("ledger")
@@ -53,6 +53,14 @@ def test_every_on_arm_has_a_traced_launch_and_the_off_launch_waits_for_it():
     pending = [one for one in made.launches if one.role is not Role.ON]
     ready = Queue(pending).next([Node("n", 8.0, 0, None)], [])
     assert {one.launch.role for one in ready} == {Role.TRACED}
+
+
+def test_the_plan_counts_what_it_is_sent_where_the_cache_is_large_and_the_first_drop_succeeds():
+    passes = sent(capacity={}).items()
+    counted = [f"ledger.b1.{part}" for part in ("turns", "again", "cancel0")]
+    found = [len(one.requests) for name, one in passes if name in counted]
+    assert sum(found) == EXTRA_ANSWERS[Role.TRACED]
+    assert not any("preempt" in name for name, _ in passes)
 
 
 def test_without_the_probe_there_is_none():

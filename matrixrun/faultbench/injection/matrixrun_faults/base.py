@@ -123,6 +123,9 @@ class Fault:
     def placed(self, step: Step, slots: list[torch.Tensor]) -> None:
         """Change the slots that the step's keys and values are written to, one tensor a group."""
 
+    def ended(self, step: Step, state: Any) -> None:
+        """Do something when the runner learns that a request of which it holds `state` is over."""
+
     def append(
         self,
         original: Callable[[list[int]], tuple[list[int], bool]],
@@ -141,6 +144,10 @@ class Fault:
     def published(self, request: Any, tokens: int) -> int:
         """Change how many tokens of a request are made findable for others."""
         return tokens
+
+    def forgotten(self, hashes: list[Any]) -> list[Any]:
+        """Return by which of the `hashes` of an evicted block it is to be found all the same."""
+        return []
 
 
 def write_row(emitted: torch.Tensor, row: int, tokens: list[int]) -> None:

@@ -55,6 +55,8 @@ def _wrap_runner(control: Control, step: Step) -> None:
         step.resumed = frozenset(scheduled.scheduled_cached_reqs.resumed_req_ids)
         step.dropped = sum(_dropped(runner, one) for one in scheduled.finished_req_ids)
         for request in scheduled.finished_req_ids:
+            if request in runner.requests:
+                control.fault.ended(step, runner.requests[request])
             for known in (step.rejected, step.cached):
                 known.pop(request, None)
         for new in scheduled.scheduled_new_reqs:
@@ -227,6 +229,7 @@ def _wrap_tables(control: Control, step: Step) -> None:
 
 
 def _wrap_scheduler(control: Control) -> None:
+    from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.core.kv_cache_coordinator import KVCacheCoordinator
     from vllm.v1.core.sched import scheduler
 
@@ -248,6 +251,13 @@ def _wrap_scheduler(control: Control) -> None:
     def publish(original: Any, self: Any, request: Any, tokens: int) -> Any:
         return original(self, request, control.fault.published(request, tokens))
 
+    def forget(original: Any, pool: Any, block: Any) -> Any:
+        hashes = original(pool, block)
+        for one in control.fault.forgotten(hashes):
+            pool.cached_block_hash_to_block.insert(one, block)
+        return hashes
+
+    _wrap(BlockPool, "_remove_cached_block_hashes", forget)
     _wrap(KVCacheCoordinator, "cache_blocks", publish)
     _wrap(scheduler.Scheduler, "schedule", schedule)
     _wrap(scheduler.Scheduler, "_update_request_with_output", update)

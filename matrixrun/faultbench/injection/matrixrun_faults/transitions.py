@@ -10,7 +10,7 @@ import torch
 
 from .base import Fault
 from .ending import stops
-from .memory import NOWHERE
+from .memory import NOWHERE, after_rejection
 from .step import Step
 
 
@@ -23,6 +23,53 @@ class DamagedOnResume(Fault):
                 for table in tables:
                     table.block_table.np[row, 0] = NOWHERE
                 self.struck += 1
+
+
+class KeptAfterPreemption(Fault):
+    """A request that was preempted before keeps, at each of its later rejections, the keys and
+    values of the rejected token: the slot that the right one should be written to is skipped."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._preempted: set[str] = set()
+
+    def placed(self, step: Step, slots: list[torch.Tensor]) -> None:
+        self._preempted |= step.resumed
+        first = step.first_places()
+        for row in after_rejection(step):
+            # Of the step that resumes it, a request's last rejection lies before the preemption.
+            request = step.requests[row]
+            if request in self._preempted and request not in step.resumed:
+                for slot in slots:
+                    slot[int(first[row])] = NOWHERE
+                self.struck += 1
+
+
+class WipedEnd(Fault):
+    """When an answer ends inside an accepted draft, the last block that it has published is wiped:
+    nobody notices before the next turn takes it from the cache."""
+
+    def ended(self, step: Step, state: Any) -> None:
+        sampling, tokens = state.sampling_params, state.output_token_ids
+        stops = set(sampling.stop_token_ids or ())
+        stops |= set() if sampling.ignore_eos else {sampling.eos_token_id}
+        first = next((place for place, token in enumerate(tokens) if token in stops), len(tokens))
+        published = (state.num_computed_tokens + 1) // self.parameters["block_size"]
+        answered = published * self.parameters["block_size"] > len(state.prompt_token_ids)
+        if min(first + 1, sampling.max_tokens) >= len(tokens) or not answered:
+            return
+        for cache in step.runner.kv_caches:
+            cache[state.block_ids[0][published - 1]] = 0
+        self.struck += 1
+
+
+class FoundAfterEviction(Fault):
+    """A block that is evicted stays findable by the hash of what it held: who asks for that prefix
+    gets what another request has written there since."""
+
+    def forgotten(self, hashes: list[Any]) -> list[Any]:
+        self.struck += len(hashes)
+        return hashes
 
 
 class DamagedBystander(Fault):
