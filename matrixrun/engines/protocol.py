@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from matrixrun.engines.reach import Reach
 from matrixrun.evidence.launches import ArmConfig, Command, Recipe
+from matrixrun.evidence.replies import Ask, Form
 from matrixrun.evidence.requests import Observation, Request, Score, ScoreRequest
 
 
@@ -31,6 +32,10 @@ class Client(Protocol):
         `salt` is the cache namespace, `logprobs` the number of top logprobs asked for at each
         token (0 asks for none at all). A failed request is an answer too: its `error` says why.
         """
+        ...
+
+    async def reply(self, ask: Ask, *, salt: str) -> Observation:
+        """Ask as a user's program does and take all that it reads; failures as in `generate`."""
         ...
 
     async def score(self, score: ScoreRequest, *, salt: str) -> Score:
@@ -119,6 +124,11 @@ class Engine(Protocol):
     def stops_at_strings(self) -> bool:
         """Whether a request can name strings at which its answer stops, and the answer's token ids
         end with the token that completes one."""
+        ...
+
+    def forms(self, config: ArmConfig) -> tuple[Form, ...]:
+        """What a user's program can ask of such a server and this client can put together; none
+        where no endpoint gives token ids beside the texts."""
         ...
 
     @property
