@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from matrixrun.engines.reach import Reach
 from matrixrun.evidence.launches import ArmConfig, Command, Recipe
@@ -34,10 +34,6 @@ class Client(Protocol):
         """
         ...
 
-    async def reply(self, ask: Ask, *, salt: str) -> Observation:
-        """Ask as a user's program does and take all that it reads; failures as in `generate`."""
-        ...
-
     async def score(self, score: ScoreRequest, *, salt: str) -> Score:
         """Value given tokens as the score's evaluation says; a failure is in `error`."""
         ...
@@ -53,6 +49,15 @@ class Client(Protocol):
 
     async def aclose(self) -> None:
         """Release the connections."""
+        ...
+
+
+@runtime_checkable
+class ReplyingClient(Client, Protocol):
+    """A client of an engine whose `forms` are some."""
+
+    async def reply(self, ask: Ask, *, salt: str) -> Observation:
+        """Ask as a user's program does and take all that it reads; failures as in `generate`."""
         ...
 
 

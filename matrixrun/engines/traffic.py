@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from matrixrun.engines.protocol import Client
+from matrixrun.engines.protocol import Client, ReplyingClient
 from matrixrun.evidence.errors import EngineHung
 from matrixrun.evidence.replies import Ask
 from matrixrun.evidence.requests import (
@@ -42,6 +42,7 @@ async def run_pass(client: Client, pass_: Pass) -> list[Observation] | list[Scor
     async def observe(request: Request | Ask) -> Observation:
         offset = time.monotonic() - began
         if isinstance(request, Ask):
+            assert isinstance(client, ReplyingClient)  # its engine has forms
             seen = await client.reply(request, salt=pass_.salt)
         else:
             seen = await _unless_dropped(client, request, pass_)

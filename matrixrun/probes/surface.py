@@ -18,14 +18,14 @@ from matrixrun.evidence.requests import Pass
 from matrixrun.matrix.schema import Matrix
 from matrixrun.plan import PlannedPair, batch_size
 from matrixrun.probes.protocol import Data, Passes, Source, main_pass, salt
-from matrixrun.workloads import Workload, message
+from matrixrun.workloads import Prompt, Workload, message
 
 KIND = "surface"
-PROMPTS = 12
+PROMPTS, TOOL_PROMPTS = 12, 6
 MESSAGE_WORDS = 24
-MOST_TOKENS = 48
-# A call of the tool below takes 30 to 90 tokens, whichever markup stands around it.
-MOST_TOOL_TOKENS = 160
+MOST_TOKENS = 32
+# A call of the tool below takes 30 to 80 tokens, whichever markup stands around it.
+MOST_TOOL_TOKENS = 96
 # Few values, so that a small model that writes whatever the grammar lets it comes to an end.
 TOOL = Tool(
     name="file_note",
@@ -74,24 +74,26 @@ class Surface:
 def asks_of(forms: Sequence[Form], workload: Workload, seed: int) -> tuple[Ask, ...]:
     """Return each form of each request in one piece and streamed, one behind the other:
     `surface.<form>.<prompt>`, and `.stream` behind that."""
-    asks = []
-    for place, prompt in enumerate(workload.prompts[:PROMPTS]):
-        said = message((seed, KIND, place), MESSAGE_WORDS)
-        for form in forms:
-            completion = form is Form.COMPLETION
-            name = prompt.id if completion else f"message-{place:02d}"
-            for streamed in (False, True):
-                asks.append(
-                    Ask(
-                        id=f"{KIND}.{form}.{name}{'.stream' if streamed else ''}",
-                        prompt=name,
-                        form=form,
-                        streamed=streamed,
-                        max_tokens=MOST_TOOL_TOKENS if form.has_tools else MOST_TOKENS,
-                        token_ids=prompt.token_ids if completion else (),
-                        message="" if completion else said,
-                        tool=TOOL if form.has_tools else None,
-                        seed=seed,
-                    )
-                )
-    return tuple(asks)
+    return tuple(
+        _ask(form, place, prompt, seed, streamed=streamed)
+        for place, prompt in enumerate(workload.prompts[:PROMPTS])
+        for form in forms
+        if place < TOOL_PROMPTS or not form.has_tools
+        for streamed in (False, True)
+    )
+
+
+def _ask(form: Form, place: int, prompt: Prompt, seed: int, *, streamed: bool) -> Ask:
+    completion = form is Form.COMPLETION
+    name = prompt.id if completion else f"message-{place:02d}"
+    return Ask(
+        id=f"{KIND}.{form}.{name}{'.stream' if streamed else ''}",
+        prompt=name,
+        form=form,
+        streamed=streamed,
+        max_tokens=MOST_TOOL_TOKENS if form.has_tools else MOST_TOKENS,
+        token_ids=prompt.token_ids if completion else (),
+        message="" if completion else message((seed, KIND, place), MESSAGE_WORDS),
+        tool=TOOL if form.has_tools else None,
+        seed=seed,
+    )

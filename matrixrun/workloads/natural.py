@@ -48,5 +48,5 @@ def write(random: Random, words: int, *, chat: bool) -> str:
 
 
 def message(key: tuple[object, ...], words: int) -> str:
-    """Return what a user might say about so many words of the text; the same key, the same words."""
+    """Return what a user might say about so many words of the text; a key has its own words."""
     return write(generator(*key), words, chat=True)
