@@ -61,7 +61,8 @@ async def run_pass(client: Client, pass_: Pass) -> list[Observation] | list[Scor
 
     if pass_.scores:
         return await _in_flight(pass_.scores, score, pass_.concurrency)
-    return await _in_flight(pass_.asks or pass_.requests, observe, pass_.concurrency)
+    asked: Sequence[Request | Ask] = pass_.asks or pass_.requests
+    return await _in_flight(asked, observe, pass_.concurrency)
 
 
 async def _unless_dropped(client: Client, request: Request, pass_: Pass) -> Observation:

@@ -12,7 +12,9 @@ from matrixrun.evidence.replies import Form, Reply, Stream
 from matrixrun.evidence.requests import Observation
 
 STREAM, DECODING, TOOL_CALL = "surface-stream", "surface-decoding", "surface-tool-call"
-USAGE, FINISH = "surface-usage", "surface-finish"
+USAGE, FINISH, FAILED = "surface-usage", "surface-finish", "failed-request"
+# How clients spell that a request was not taken.
+REFUSED = "HTTP 4"
 # A character cut off by the end of the answer is written or held back as the engine pleases.
 UNFINISHED = "\ufffd"
 LENGTH = "length"
@@ -40,11 +42,15 @@ def unit_of(seen: Observation) -> Unit:
     return Unit(_reply(seen).form, seen.prompt)
 
 
+def is_refused(seen: Observation) -> bool:
+    """Return whether the engine did not take the request."""
+    return (seen.error or "").startswith(REFUSED)
+
+
 def breaks_of(seen: Sequence[Observation]) -> tuple[Break, ...]:
-    """Return all that is wrong with the replies of one arm; failed requests are not looked at."""
-    answered = [one for one in seen if one.error is None]
-    found = [one for reply in answered for one in _alone(reply)]
-    for whole, streamed in pairs(answered):
+    """Return all that is wrong with the replies of one arm. What the engine refuses is no reply."""
+    found = [one for reply in seen if not is_refused(reply) for one in _alone(reply)]
+    for whole, streamed in pairs(seen):
         found += _together(whole, streamed)
     return tuple(found)
 
@@ -64,6 +70,9 @@ def pairs(seen: Sequence[Observation]) -> list[tuple[Observation, Observation]]:
 
 def _alone(seen: Observation) -> Iterator[Break]:
     reply, count = _reply(seen), int(seen.token_ids.size)
+    if seen.error is not None:
+        yield _break(seen, FAILED, "failed", seen.error.splitlines()[0])
+        return
     if reply.completion_tokens != count:
         words = f"{reply.completion_tokens} tokens counted, {count} emitted"
         yield _break(seen, USAGE, "count", words)

@@ -17,7 +17,7 @@ from matrixrun.evidence.replies import Form
 from matrixrun.evidence.requests import Observation
 from matrixrun.evidence.verdicts import Finding, Severity, Verdict
 from matrixrun.judge.case import ProbeObserved
-from matrixrun.judge.replies import Break, Unit, breaks_of, pairs, unit_of
+from matrixrun.judge.replies import Break, breaks_of, is_refused, pairs, unit_of
 from matrixrun.judge.testimony import Objection, RateTest, Testimony
 from matrixrun.judge.witnesses.accuracy import mcnemar_p_value
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 PROBE = "surface"
 RATE_TESTS = 1
 ARMS = ("on", "off")
-FAILED, INHERITED, UNASKED = "failed-request", "surface-inherited", "surface-unasked"
-REFUSED = "HTTP 4"
+INHERITED, UNASKED = "surface-inherited", "surface-unasked"
 WHAT = {
+    "failed-request": "requests failed on a live engine",
     "surface-stream": "streams are not what was said",
     "surface-decoding": "texts are not what their token ids say",
     "surface-tool-call": "tool calls are broken",
@@ -49,7 +49,7 @@ def examine_replies(examination: ProbeExamination) -> Testimony:
     if not on or not off:
         text = f"[{PROBE}] replies were not looked at: this engine was asked nothing (see plan)"
         return Testimony((_notice(UNASKED, text, {}),))
-    told = _coverage(observed) + _failures(on, off)
+    told = _coverage(observed) + _refusals(on, off)
     mine, theirs = breaks_of(on), breaks_of(off)
     known = {_class(one) for one in theirs}
     own = [one for one in mine if _class(one) not in known]
@@ -100,8 +100,8 @@ def _inherited(observed: ProbeObserved, mine: list[Break], theirs: Sequence[Brea
     breaks more of it: of requests that one arm alone breaks either has half (McNemar)."""
     if not mine:
         return Testimony()
-    answered = [{unit_of(one) for one in observed.answers(arm) if not one.error} for arm in ARMS]
-    both = answered[0] & answered[1]
+    asked = [{unit_of(o) for o in observed.answers(arm) if not is_refused(o)} for arm in ARMS]
+    both = asked[0] & asked[1]
     classes = {_class(one) for one in mine}
     on, off = ({one.unit for one in many if _class(one) in classes} & both
                for many in (mine, theirs))  # fmt: skip
@@ -114,30 +114,15 @@ def _inherited(observed: ProbeObserved, mine: list[Break], theirs: Sequence[Brea
     return Testimony((_notice(INHERITED, text, numbers),), rates=(RateTest(p_value, finding),))
 
 
-def _failures(on: Sequence[Observation], off: Sequence[Observation]) -> Testimony:
-    """Return a fault where requests of a form fail on the on arm alone; a refusal is a notice."""
-    found, failed = [], _failed(off)
-    for form, some in _failed(on).items():
-        words = f"{form} ({some[0].error})"
-        numbers = {"requests": float(len(some))}
-        if form in failed or all((one.error or "").startswith(REFUSED) for one in some):
-            where = "both arms" if form in failed else "the on arm"
-            text = f"[{PROBE}] not looked at, since {where} did not answer all of it: {words}"
-            found.append(_notice(UNASKED, text, numbers))
-            continue
-        text = f"[{PROBE}] {len(some)} requests failed on the on arm, none on the off arm: {words}"
-        found.append(
-            Finding(kind=FAILED, severity=Severity.FAULT, text=text, numbers=dict(numbers))
-        )
+def _refusals(on: Sequence[Observation], off: Sequence[Observation]) -> Testimony:
+    """Return a notice for each form that an arm refuses, by the words of the on arm's first."""
+    refused = [{unit_of(one).form: one for one in many if is_refused(one)} for many in (on, off)]
+    found = []
+    for form, one in {**refused[1], **refused[0]}.items():
+        arms = [arm for arm, many in zip(ARMS, refused, strict=True) if form in many]
+        words = f"[{PROBE}] {form} was not looked at, refused by {' and '.join(arms)}: {one.error}"
+        found.append(_notice(UNASKED, words, {}))
     return Testimony(tuple(found))
-
-
-def _failed(seen: Sequence[Observation]) -> dict[Form, list[Observation]]:
-    found: dict[Form, list[Observation]] = {}
-    for one in seen:
-        if one.error is not None:
-            found.setdefault(unit_of(one).form, []).append(one)
-    return found
 
 
 def _coverage(observed: ProbeObserved) -> Testimony:
@@ -152,7 +137,7 @@ def _coverage(observed: ProbeObserved) -> Testimony:
             for name, value in many.items()
         },
     )
-    asked = {unit_of(one).form for one in observed.answers("on") if one.error is None}
+    asked = {unit_of(one).form for one in observed.answers("on") if not is_refused(one)}
     missing = {
         "no stream has the tokens of the reply in one piece": on["compared"] == 0,
         "no part of a stream carried several tokens on the on arm": on["several_tokens"] == 0,
@@ -178,6 +163,3 @@ def _figures(seen: Sequence[Observation]) -> dict[str, int]:
             count > 1 for reply, tokens in counts if reply.tool_calls for count in tokens
         ),
     }
-
-
-__all__ = ["PROBE", "RATE_TESTS", "Unit", "examine_replies"]
