@@ -142,6 +142,12 @@ def test_what_another_off_launch_breaks_is_no_fault_either() -> None:
     assert faults(told(changed(change, form), HEALTHY, changed(change, form))) == []
 
 
+def test_a_part_sent_twice_with_its_tokens_is_seen_by_the_count() -> None:
+    twice = with_(text="w0 w0 w1 w2 w3 w4 w5", decoded="w0 w0 w1 w2 w3 w4 w5")
+    on = changed(twice, Form.CHAT, token_ids=np.array([0, 0, 1, 2, 3, 4, 5], np.int32))
+    assert faults(told(on)) == ["surface-usage"]
+
+
 def test_a_text_in_one_piece_that_is_not_its_tokens_is_a_fault() -> None:
     on = changed(with_(text="w0"), Form.COMPLETION, streamed=False)
     assert faults(told(on)) == ["surface-decoding", "surface-stream"]
