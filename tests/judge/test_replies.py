@@ -186,6 +186,18 @@ def test_a_tool_call_cut_off_by_the_limit_is_not_compared() -> None:
     assert told(both).findings == ()
 
 
+def test_tool_calls_that_are_all_cut_off_show_nothing() -> None:
+    cut = HEALTHY
+    for streamed in (False, True):
+        hit = changed(with_(), Form.TOOL_REQUIRED, streamed=streamed, prompts=6,
+                      finish_reason="length")  # fmt: skip
+        cut = tuple(
+            new if new.finish_reason == "length" else old for old, new in zip(cut, hit, strict=True)
+        )
+    (objection,) = told(cut).objections
+    assert "no tool was called" in objection.reason
+
+
 def test_spaces_in_arguments_mean_nothing() -> None:
     dense = '{"subject":"a class","certain":true}'
     call = ToolCall(name="file_note", arguments=dense)

@@ -17,7 +17,7 @@ from matrixrun.evidence.replies import Form
 from matrixrun.evidence.requests import Observation
 from matrixrun.evidence.verdicts import Finding, Severity, Verdict
 from matrixrun.judge.case import ProbeObserved
-from matrixrun.judge.replies import Break, breaks_of, is_refused, pairs, unit_of
+from matrixrun.judge.replies import LENGTH, Break, breaks_of, is_refused, pairs, unit_of
 from matrixrun.judge.testimony import Objection, RateTest, Testimony
 from matrixrun.judge.witnesses.accuracy import mcnemar_p_value
 
@@ -141,7 +141,8 @@ def _coverage(observed: ProbeObserved) -> Testimony:
     missing = {
         "no stream has the tokens of the reply in one piece": on["compared"] == 0,
         "no part of a stream carried several tokens on the on arm": on["several_tokens"] == 0,
-        "no tool was called on the on arm": Form.TOOL_REQUIRED in asked and on["tool_calls"] == 0,
+        "no tool was called to the end on the on arm": Form.TOOL_REQUIRED in asked
+        and on["tool_calls"] == 0,
     }
     reasons = [reason for reason, lacks in missing.items() if lacks]
     return told + Testimony(
@@ -152,14 +153,19 @@ def _coverage(observed: ProbeObserved) -> Testimony:
 
 
 def _figures(seen: Sequence[Observation]) -> dict[str, int]:
-    streams = [one.reply for one in seen if one.reply is not None and one.reply.stream is not None]
-    counts = [(reply, reply.stream.tokens) for reply in streams if reply.stream is not None]
+    """Return what was compared, the parts of streams and those of several tokens, and of whole tool
+    calls (one that the limit cut is compared with nothing) how many there were."""
+    streams = [
+        (one.reply.stream.tokens, bool(one.reply.tool_calls) and one.finish_reason != LENGTH)
+        for one in seen
+        if one.reply is not None and one.reply.stream is not None
+    ]
     return {
         "compared": len(pairs(seen)),
-        "parts": sum(len(tokens) for _, tokens in counts),
-        "several_tokens": sum(count > 1 for _, tokens in counts for count in tokens),
-        "tool_calls": sum(bool(reply.tool_calls) for reply in streams),
+        "parts": sum(len(tokens) for tokens, _ in streams),
+        "several_tokens": sum(count > 1 for tokens, _ in streams for count in tokens),
+        "tool_calls": sum(called for _, called in streams),
         "several_in_tool_calls": sum(
-            count > 1 for reply, tokens in counts if reply.tool_calls for count in tokens
+            count > 1 for tokens, called in streams if called for count in tokens
         ),
     }
