@@ -24,8 +24,8 @@ KIND = "surface"
 PROMPTS, TOOL_PROMPTS = 12, 6
 MESSAGE_WORDS = 24
 MOST_TOKENS = 32
-# A call of the tool below takes 30 to 80 tokens, whichever markup stands around it.
-MOST_TOOL_TOKENS = 96
+# A call of the tool below takes 30 to 90 tokens, whichever markup stands around it.
+MOST_TOOL_TOKENS = 112
 # Few values, so that a small model that writes whatever the grammar lets it comes to an end.
 TOOL = Tool(
     name="file_note",
