@@ -5,8 +5,10 @@ Imported by the client halves only; the pure halves never see httpx.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import httpx
@@ -116,6 +118,16 @@ class Connection:
                     yield rest.decode(errors="replace")
         except httpx.HTTPError as error:
             raise await self._broken(error) from error
+
+    async def stream(self, path: str, body: dict[str, Any], take: Callable[[str], None]) -> None:
+        """Hand every line of a streamed answer to `take`, to its end; raises as `complete` does."""
+        try:
+            async with asyncio.timeout(self.request_timeout):
+                async with contextlib.aclosing(self.lines(path, body)) as lines:
+                    async for line in lines:
+                        take(line)
+        except TimeoutError:
+            raise Failed(f"timeout: no answer within {self.request_timeout:g} s") from None
 
     async def _refused(self, answer: httpx.Response) -> None:
         if answer.is_server_error:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from matrixrun.engines.reach import Reach
 from matrixrun.evidence.launches import ArmConfig, Command, Recipe
+from matrixrun.evidence.replies import Ask, Form
 from matrixrun.evidence.requests import Observation, Request, Score, ScoreRequest
 
 
@@ -48,6 +49,15 @@ class Client(Protocol):
 
     async def aclose(self) -> None:
         """Release the connections."""
+        ...
+
+
+@runtime_checkable
+class ReplyingClient(Client, Protocol):
+    """A client of an engine whose `forms` are some."""
+
+    async def reply(self, ask: Ask, *, salt: str) -> Observation:
+        """Ask as a user's program does and take all that it reads; failures as in `generate`."""
         ...
 
 
@@ -119,6 +129,11 @@ class Engine(Protocol):
     def stops_at_strings(self) -> bool:
         """Whether a request can name strings at which its answer stops, and the answer's token ids
         end with the token that completes one."""
+        ...
+
+    def forms(self, config: ArmConfig) -> tuple[Form, ...]:
+        """What a user's program can ask of such a server and this client can put together; none
+        where no endpoint gives token ids beside the texts."""
         ...
 
     @property

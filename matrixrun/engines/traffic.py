@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from matrixrun.engines.protocol import Client
+from matrixrun.engines.protocol import Client, ReplyingClient
 from matrixrun.evidence.errors import EngineHung
+from matrixrun.evidence.replies import Ask
 from matrixrun.evidence.requests import (
     CANCELLED,
     Observation,
@@ -35,12 +36,16 @@ async def run_pass(client: Client, pass_: Pass) -> list[Observation] | list[Scor
     as can be in flight, and at least two, time out in a row; the rest of the pass is dropped then.
     """
     began = time.monotonic()
-    in_flight = min(pass_.concurrency, len(pass_.scores or pass_.requests))
+    in_flight = min(pass_.concurrency, len(pass_.scores or pass_.asks or pass_.requests))
     progress = _Progress(limit=max(LEAST_TIMEOUTS, in_flight))
 
-    async def observe(request: Request) -> Observation:
+    async def observe(request: Request | Ask) -> Observation:
         offset = time.monotonic() - began
-        seen = await _unless_dropped(client, request, pass_)
+        if isinstance(request, Ask):
+            assert isinstance(client, ReplyingClient)  # its engine has forms
+            seen = await client.reply(request, salt=pass_.salt)
+        else:
+            seen = await _unless_dropped(client, request, pass_)
         progress.note(seen.error)
         return replace(
             seen,
@@ -56,7 +61,8 @@ async def run_pass(client: Client, pass_: Pass) -> list[Observation] | list[Scor
 
     if pass_.scores:
         return await _in_flight(pass_.scores, score, pass_.concurrency)
-    return await _in_flight(pass_.requests, observe, pass_.concurrency)
+    asked: Sequence[Request | Ask] = pass_.asks or pass_.requests
+    return await _in_flight(asked, observe, pass_.concurrency)
 
 
 async def _unless_dropped(client: Client, request: Request, pass_: Pass) -> Observation:

@@ -10,6 +10,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from matrixrun.evidence.replies import Ask, Reply
+
 IntArray = NDArray[np.int32]
 FloatArray = NDArray[np.float32]
 
@@ -120,7 +122,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 class Pass(msgspec.Struct, frozen=True, kw_only=True):
     """A list of requests sent to one launch with `concurrency` in flight, in order of the list.
 
-    Exactly one of `requests`, `scores` and `task` is filled. `salt` is the pass's own cache
+    Exactly one of `requests`, `scores`, `task` and `asks` is filled. `salt` is the pass's own cache
     namespace. `logprobs` is the number of top logprobs asked for at each emitted token.
     """
 
@@ -128,6 +130,7 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
     requests: tuple[Request, ...] = ()
     scores: tuple[ScoreRequest, ...] = ()
     task: Task | None = None
+    asks: tuple[Ask, ...] = ()
     concurrency: int = 1
     salt: str = ""
     logprobs: int = 2
@@ -156,6 +159,7 @@ class Observation:
     began; `first_token` is NaN when unknown. `error` holds the engine's words when the request
     failed (then n may be 0). `right` says whether the answer to a document of a Task is right; None
     where nobody looked.
+    `reply` is what else a client reads of the answer to an Ask.
     """
 
     request: str
@@ -179,6 +183,7 @@ class Observation:
     finished: float = 0.0
     error: str | None = None
     right: bool | None = None
+    reply: Reply | None = None
 
     @property
     def banned_sequences(self) -> tuple[tuple[int, ...], ...]:

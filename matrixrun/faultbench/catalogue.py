@@ -232,6 +232,23 @@ SPECIMENS = (
         "grammar-strict-in-drafts", "a grammar forbids in a draft token's place what it forbids "
         "after it: every text is valid", NO_REPORT, "grammar-strict", probe="processors",
     ),
+    _harmless(
+        "healthy-surface", "replies streamed and in one piece, with nothing switched on", "none",
+        method="ngram", probe="surface",
+    ),
+    _fault(
+        "piece-lost", "a part of a stream with several tokens lacks the last one's text",
+        NO_REPORT, "piece-lost", harm=Harm.OTHER, method="ngram", probe="surface",
+    ),
+    _fault(
+        "tool-arguments-torn", "a part of a stream with several tokens of a tool call's arguments "
+        "loses a character", "vllm#56077", "arguments-torn", harm=Harm.OTHER, method="ngram",
+        probe="surface",
+    ),
+    _fault(
+        "tool-markup-leaked", "a part of a stream with several tokens of a tool call is content "
+        "as well", "vllm#47194", "markup-leaked", harm=Harm.OTHER, method="ngram", probe="surface",
+    ),
     _fault(
         "bad-words-skipped-in-drafts", "bad words are banned in the first token of a step alone",
         NO_REPORT, "bad-words-skipped", harm=Harm.OTHER, probe="processors",

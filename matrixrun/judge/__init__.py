@@ -17,6 +17,7 @@ paired_steps acceptance step by step, between cells of one drafter
 betting      sampled tokens as bets at the target's own odds
 sampled      sampled answers laid out for that
 processors   logits processors, and what they leave of each token
+replies      what is wrong with streams, tool calls and counts
 prompt_lookup what an n-gram drafter must propose
 patterns     loops, empty answers, stop tokens
 counters     an engine's counters by what they count

@@ -16,7 +16,7 @@ from matrixrun.matrix.schema import AttachSpec, EngineSpec, Matrix, ModelSpec
 
 PROBES = (
     *("acceptance", "accuracy", "conversation", "equality", "pressure"),
-    *("ledger", "processors", "rollback", "sampling"),
+    *("ledger", "processors", "rollback", "sampling", "surface"),
 )
 BASE_PROBE = "equality"
 """Every verdict rests on it, and probes that send nothing themselves read what it sends."""

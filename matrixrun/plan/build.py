@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from matrixrun.evidence.launches import Launch, Role
 from matrixrun.matrix import Expansion, Matrix
 from matrixrun.plan.cost import answers_each, launch_seconds, total_seconds
-from matrixrun.plan.notes import attach_notes, capacity_notes, strength_notes
+from matrixrun.plan.notes import attach_notes, capacity_notes, strength_notes, surface_notes
 from matrixrun.plan.order import in_order
 from matrixrun.plan.power import power_notes
 from matrixrun.plan.sharing import Server, share
@@ -46,6 +46,7 @@ def build(matrix: Matrix, expansion: Expansion) -> Plan:
             *power_notes(matrix, len(shared.pairs)),
             *capacity_notes(ordered),
             *attach_notes(matrix, ordered),
+            *surface_notes(matrix, ordered),
             *strength_notes(matrix, expansion),
             *(
                 f"{rule} matches nothing in the grid, so it excludes nothing."

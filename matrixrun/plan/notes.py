@@ -37,6 +37,25 @@ def strength_notes(matrix: Matrix, expansion: Expansion) -> tuple[str, ...]:
     )
 
 
+def surface_notes(matrix: Matrix, launches: Sequence[Launch]) -> tuple[str, ...]:
+    """Say what the probe `surface` does not look at."""
+    if "surface" not in matrix.probes:
+        return ()
+    if not matrix.store_text:
+        return ("probe surface: nothing is sent, since replies are texts (`store_text: false`).",)
+    found = {}
+    for one in launches:
+        forms = engines.get(one.config.kind).forms(one.config)
+        if not forms:
+            words = "nothing is sent: how it answers users' programs is not looked at yet."
+        elif not any(form.has_tools for form in forms):
+            words = "no tools are offered, since its `args` name no parser of tool calls."
+        else:
+            continue
+        found[one.config.engine] = f"probe surface on engines.{one.config.engine}: {words}"
+    return tuple(found[name] for name in sorted(found))
+
+
 def attach_notes(matrix: Matrix, launches: Sequence[Launch]) -> tuple[str, ...]:
     """Say what it means that an engine's servers are somebody else's."""
     notes = []

@@ -6,6 +6,7 @@ registry      get, names, resolve: the probes by name, one file each:
   acceptance  reads the per-step data of equality's passes
   sampling    several samples of each prompt at temperature 1
   processors  greedy answers with one logits processor on
+  surface     the same requests streamed and in one piece, at every endpoint users take
   conversation  turns that build on the answers before them
   rollback    planned drafts, right up to a place and wrong there
   pressure    the transitions at which engines break, brought about on purpose

@@ -16,11 +16,12 @@ from matrixrun.probes.processors import ProcessorsProbe
 from matrixrun.probes.protocol import Probe
 from matrixrun.probes.rollback import Rollback
 from matrixrun.probes.sampling import SamplingProbe
+from matrixrun.probes.surface import Surface
 
 PROBES: dict[str, Probe] = {
     probe.kind: probe
     for probe in (
-        *(Equality(), Acceptance(), SamplingProbe(), ProcessorsProbe()),
+        *(Equality(), Acceptance(), SamplingProbe(), ProcessorsProbe(), Surface()),
         *(Conversation(), Pressure(), Rollback(), Ledger(), Accuracy()),
     )
 }

@@ -11,11 +11,13 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from matrixrun.evidence.replies import Reply
 from matrixrun.evidence.requests import Evaluation, Observation, Score
 
 FORMAT = "1"
@@ -28,7 +30,8 @@ _TIMES = ("started", "first_token", "finished")
 
 
 def encode_observations(observations: Sequence[Observation], *, text: bool = True) -> bytes:
-    """A Parquet file of one pass. With `text` false the texts are left out (ids remain)."""
+    """A Parquet file of one pass. With `text` false the texts are left out, and
+    replies, which are texts (ids remain)."""
     columns: dict[str, pa.Array] = {}
     for name in _STRINGS:
         keep = text or name != "text"
@@ -42,6 +45,8 @@ def encode_observations(observations: Sequence[Observation], *, text: bool = Tru
     columns["steps_ordered"] = pa.array([o.steps_ordered for o in observations], pa.bool_())
     if any(o.right is not None for o in observations):
         columns["right"] = pa.array([o.right for o in observations], pa.bool_())
+    if text and any(o.reply is not None for o in observations):
+        columns["reply"] = _strings([_written(o.reply) for o in observations])
     columns["logprobs"] = _lists([o.logprobs for o in observations], np.float32)
     columns["top_k"] = pa.array([_width(o.top_ids) for o in observations], pa.int32())
     columns["top_ids"] = _tables([o.top_ids for o in observations], np.int32)
@@ -65,6 +70,8 @@ def decode_observations(data: bytes) -> list[Observation]:
     for name in ("steps_ordered", "right"):  # sweeps of earlier versions lack the first
         if name in table.column_names:
             columns[name] = table[name].to_pylist()
+    if "reply" in table.column_names:
+        columns["reply"] = [_read(one) for one in table["reply"].to_pylist()]
     names = list(columns)
     return [
         Observation(**dict(zip(names, row, strict=True)))
@@ -107,6 +114,14 @@ def decode_scores(data: bytes) -> list[Score]:
     return [
         Score(**dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)
     ]
+
+
+def _written(reply: Reply | None) -> str | None:
+    return None if reply is None else msgspec.json.encode(reply).decode()
+
+
+def _read(reply: str | None) -> Reply | None:
+    return None if reply is None else msgspec.json.decode(reply, type=Reply)
 
 
 def _to_bytes(columns: dict[str, pa.Array], kind: str) -> bytes:

@@ -6,7 +6,7 @@ served      ServedTokenizer: a tokenizer that only a running engine can read
 chat        render: a chat template in a sandbox
 registry    the workloads by name, one file each:
   decided     copy, count, echo, repeat: continuations with wide margins
-  natural     English prose, cut at random places
+  natural     English prose, cut at random places;  message: what a user might say about it
   editing     edits, code: copies with changes, at which drafts are rejected
   known       counting, echo, needle: answers that are known
   turns       chat: questions with further turns, for conversations
@@ -17,6 +17,7 @@ build       build: a WorkloadSpec and a Tokenizer to a Workload
 
 from matrixrun.workloads.bad_words import with_bad_words
 from matrixrun.workloads.build import build
+from matrixrun.workloads.natural import message
 from matrixrun.workloads.own import check_file
 from matrixrun.workloads.prompts import Prompt, Workload
 from matrixrun.workloads.registry import check_categories, names
@@ -32,6 +33,7 @@ __all__ = [
     "check_categories",
     "check_file",
     "load_tokenizer",
+    "message",
     "names",
     "with_bad_words",
 ]

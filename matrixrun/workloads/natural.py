@@ -10,7 +10,7 @@ import functools
 import re
 from random import Random
 
-from matrixrun.workloads.draws import below
+from matrixrun.workloads.draws import below, generator
 
 _UNDERLINE = re.compile(r"^[*=~^-]{4,}$", re.MULTILINE)
 
@@ -45,3 +45,8 @@ def write(random: Random, words: int, *, chat: bool) -> str:
     first = below(random, len(starts) - words - 1)
     excerpt = _text()[starts[first] : starts[first + words]].rstrip()
     return f"Continue this text in the same style:\n\n{excerpt}" if chat else excerpt
+
+
+def message(key: tuple[object, ...], words: int) -> str:
+    """Return what a user might say about so many words of the text; a key has its own words."""
+    return write(generator(*key), words, chat=True)

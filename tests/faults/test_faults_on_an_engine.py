@@ -20,12 +20,13 @@ FAULTS = {
     "unreduced-residual": "distribution",
     "draftless-history": "misprocessed-token",
     "grammar-skipped-in-drafts": "forbidden-text",
+    "tool-arguments-torn": "surface-tool-call",
     "warm-drafts-wrong": "repeated-acceptance",
     "stop-ignored": "past-the-end",
     "kept-rejected": "unexplained-token",
     "stale-row": "unexplained-token",
 }
-HARMLESS = ("healthy", "noise-0.01", "healthy-samples")
+HARMLESS = ("healthy", "noise-0.01", "healthy-samples", "healthy-surface")
 
 
 @pytest.fixture(scope="module")

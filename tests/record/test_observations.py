@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from small_sweeps import make_observation
 
+from matrixrun.evidence.replies import Form, Reply, Stream, ToolCall
 from matrixrun.evidence.requests import Evaluation, Observation, Score
 from matrixrun.record import (
     decode_observations,
@@ -27,6 +28,21 @@ ints = st.integers(-(2**31), 2**31 - 1)
 float32s = st.floats(width=32)
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 seconds = st.floats(allow_nan=True)
+
+
+calls = st.builds(ToolCall, name=words, arguments=words)
+counts = st.none() | st.integers(0, 10**6)
+replies = st.builds(
+    Reply,
+    form=st.sampled_from(Form),
+    text=words,
+    reasoning=words,
+    tool_calls=st.lists(calls, max_size=2).map(tuple),
+    completion_tokens=counts,
+    prompt_tokens=counts,
+    decoded=st.none() | words,
+    stream=st.none() | st.builds(Stream, tokens=st.lists(st.integers(0, 9)).map(tuple)),
+)
 
 
 @st.composite
@@ -54,6 +70,7 @@ def observations(draw: st.DrawFn) -> Observation:
         first_token=draw(seconds),
         finished=draw(seconds),
         error=draw(st.none() | words),
+        reply=draw(st.none() | replies),
     )
 
 
@@ -147,6 +164,16 @@ def test_a_thousand_long_answers_are_read_in_well_under_a_second() -> None:
     read = decode_observations(data)
     assert time.perf_counter() - began < 1.0
     assert len(read) == 1000
+
+
+def test_replies_are_texts_and_left_out_with_them() -> None:
+    reply = Reply(form=Form.CHAT, text="secret")
+    one = Observation(request="r", prompt="p", category="c", reply=reply)
+    (kept,) = decode_observations(encode_observations([one]))
+    assert kept.reply == reply
+    (bare,) = decode_observations(encode_observations([one], text=False))
+    assert bare.reply is None
+    assert b"reply" not in encode_observations([Observation(request="", prompt="", category="")])
 
 
 def test_whether_an_answer_is_right_is_kept_where_somebody_looked() -> None:

@@ -10,6 +10,7 @@ from matrixrun.engines.llamacpp import refusals as _refusals
 from matrixrun.engines.protocol import Client, TextTokenizer
 from matrixrun.engines.reach import Reach
 from matrixrun.evidence.launches import ArmConfig, Command, Recipe
+from matrixrun.evidence.replies import Form
 
 CPU_START_SECONDS = 2.0  # a model of some MB on two idle cores; Python's own start is half of it
 ACCELERATOR_START_SECONDS = 30.0  # a guess: some GB of weights
@@ -45,6 +46,10 @@ class LlamaCpp:
     cache_variables: ClassVar[dict[str, str]] = {"CUDA_CACHE_PATH": "nv"}
     # Measured on two cores: 770 to 1,450 with models of some MB, 40 with 135 M parameters in Q4_1.
     cpu_tokens_per_second = 400.0
+
+    def forms(self, config: ArmConfig) -> tuple[Form, ...]:  # noqa: ARG002 - the protocol's
+        """See Engine.forms: none, its client puts no replies together."""
+        return ()
 
     def refuse(self, config: ArmConfig) -> str | None:
         """See Engine.refuse: settings that change the output by design, or have no flag."""

@@ -10,6 +10,7 @@ from matrixrun.engines.reach import Reach
 from matrixrun.engines.sglang import command as _command
 from matrixrun.engines.sglang import refusals as _refusals
 from matrixrun.evidence.launches import ArmConfig, Command, Recipe
+from matrixrun.evidence.replies import Form
 
 CPU_START_SECONDS = 60.0  # measured with stand-in kernels on two cores; imports are nearly all
 GPU_START_SECONDS = 150.0  # a guess: weights, graph capture and compilation of a mid-sized model
@@ -34,6 +35,10 @@ class SGLang:
     cpu_tokens_per_second = 85.0  # assumed to be vLLM's: stand-in kernels, imports are most of it
     stops_at_token_ids = True
     stops_at_strings = False
+
+    def forms(self, config: ArmConfig) -> tuple[Form, ...]:  # noqa: ARG002 - the protocol's
+        """See Engine.forms: none, its client puts no replies together."""
+        return ()
 
     def refuse(self, config: ArmConfig) -> str | None:
         """See Engine.refuse: settings that change the output by design, or have no flag."""

@@ -10,6 +10,7 @@ from matrixrun.engines.vllm import command as _command
 from matrixrun.engines.vllm import forcing as _forcing
 from matrixrun.engines.vllm import refusals as _refusals
 from matrixrun.evidence.launches import ArmConfig, Command, Recipe
+from matrixrun.evidence.replies import Form
 
 CPU_START_SECONDS = 50.0  # plain `vllm serve` of 0.32 on two idle cores; imports are nearly all
 GPU_START_SECONDS = 150.0  # a guess: weights, graph capture and compilation of a mid-sized model
@@ -35,6 +36,10 @@ class VLLM:
     }
     # Measured: 77 to 92 with a checkpoint of 2 M parameters on two idle cores.
     cpu_tokens_per_second = 85.0
+
+    def forms(self, config: ArmConfig) -> tuple[Form, ...]:
+        """See Engine.forms: tools are refused unless a parser for them was named."""
+        return _command.forms(config)
 
     def refuse(self, config: ArmConfig) -> str | None:
         """See Engine.refuse: settings that change the output by design."""

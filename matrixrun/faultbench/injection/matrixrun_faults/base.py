@@ -141,6 +141,14 @@ class Fault:
     def verified(self, scheduler: Any, request: Any, tokens: list[int]) -> None:
         """Do something after a step's new tokens were appended to a request."""
 
+    def piece(self, tokens: list[int], text: str, decode: Callable[[list[int]], str]) -> str:
+        """Change the text that a part of a stream adds with these tokens."""
+        return text
+
+    def delta(self, tokens: list[int], text: str, message: Any) -> Any:
+        """Change what the parsers of a chat make of a part of a stream: a message or None."""
+        return message
+
     def published(self, request: Any, tokens: int) -> int:
         """Change how many tokens of a request are made findable for others."""
         return tokens

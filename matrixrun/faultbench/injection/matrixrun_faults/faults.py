@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from . import arithmetic, drafting, ending, memory, processing, sampling, transitions, verification
+from . import (
+    arithmetic,
+    drafting,
+    ending,
+    memory,
+    processing,
+    sampling,
+    serving,
+    transitions,
+    verification,
+)
 from .base import Fault
 
 FAULTS: dict[str, type[Fault]] = {
@@ -59,6 +69,9 @@ FAULTS: dict[str, type[Fault]] = {
     "late-rollback": transitions.LateRollback,
     "kept-past-the-end": transitions.KeptPastTheEnd,
     "answers-uncached": transitions.AnswersUncached,
+    "piece-lost": serving.PieceLost,
+    "arguments-torn": serving.ArgumentsTorn,
+    "markup-leaked": serving.MarkupLeaked,
     "noise": arithmetic.Noise,
     "width-dependent": arithmetic.WidthDependent,
     "other-target": arithmetic.OtherTarget,

@@ -18,11 +18,12 @@ from .step import Step
 
 @functools.cache
 def wrap_all(path: str) -> None:
-    """Wrap everything in this process. The server's front end, which computes nothing, is left
-    alone: importing the runner there would cost seconds."""
-    if multiprocessing.current_process().name == "MainProcess":
-        return
+    """Wrap everything in this process. In the server's front end, which computes nothing, only what
+    makes replies is wrapped: importing the runner there would cost seconds."""
     control, step = Control(path), Step()
+    if multiprocessing.current_process().name == "MainProcess":
+        _wrap_replies(control)
+        return
     _wrap_runner(control, step)
     _wrap_sampler(control, step)
     _wrap_randomness(control, step)
@@ -226,6 +227,36 @@ def _wrap_tables(control: Control, step: Step) -> None:
         return result
 
     _wrap(MultiGroupBlockTable, "compute_slot_mapping", compute)
+
+
+def _wrap_replies(control: Control) -> None:
+    from vllm.parser.abstract_parser import DelegatingParser
+    from vllm.sampling_params import RequestOutputKind
+    from vllm.v1.engine.output_processor import RequestState
+
+    def complete(original: Any, state: Any, tokens: list[int], *args: Any) -> Any:
+        control.refresh()
+        made = original(state, tokens, *args)
+        if state.output_kind is RequestOutputKind.DELTA and tokens:
+            made.text = control.fault.piece(tokens, made.text, state.detokenizer.tokenizer.decode)
+            control.report()
+        return made
+
+    def parse(
+        original: Any,
+        parser: Any,
+        delta_text: str,
+        delta_token_ids: list[int],
+        *args: Any,
+        **more: Any,
+    ) -> Any:
+        message = original(parser, delta_text, delta_token_ids, *args, **more)
+        message = control.fault.delta(delta_token_ids, delta_text, message)
+        control.report()
+        return message
+
+    _wrap(RequestState, "_new_completion_output", complete)
+    _wrap(DelegatingParser, "parse_delta", parse)
 
 
 def _wrap_scheduler(control: Control) -> None:
