@@ -40,13 +40,14 @@ from matrixrun.record.files import (
     write_bytes,
     write_json,
 )
+from matrixrun.record.mirror import mirrored
 from matrixrun.record.observations import (
     decode_observations,
     decode_scores,
     encode_observations,
     encode_scores,
 )
-from matrixrun.record.remote import DECISION_FILES, Remote, mirrored
+from matrixrun.record.remote import DECISION_FILES, Remote
 from matrixrun.record.summary import summary, summary_markdown
 from matrixrun.record.sweep import (
     SWEEP_FILE,
@@ -127,7 +128,7 @@ class Store:
         Where it is kept elsewhere, what is written is sent there all the while.
 
         Raises:
-            UserError: another process is writing.
+            UserError: another process is writing, here or there.
             StoreError: where it is kept cannot be written.
         """
         with locked(self.root) as mine:
