@@ -259,6 +259,7 @@ REFUSED = {
     "sglang-refused-unknown-flag": "unrecognized arguments: --no-such-flag",
     "sglang-refused-unknown-algorithm": "Unknown speculative algorithm name: TELEPATHY",
     "sglang-refused-dflash-on-cpu": "DFLASH speculative decoding is not supported by",
+    "sglang-refused-stages": "Pipeline parallelism currently only supports EAGLE",
     "sglang-refused-deterministic-on-cpu": "supported for deterministic inference",
 }
 
