@@ -24,7 +24,7 @@ import psutil
 
 from matrixrun import engines, models
 from matrixrun.evidence.launches import Launch
-from matrixrun.fanout.actor import WARM_UP
+from matrixrun.fanout.passes import WARM_UP
 from matrixrun.matrix import Matrix, expand
 from matrixrun.plan import build
 from matrixrun.record.cache import cache_folder

@@ -26,7 +26,9 @@ from matrixrun.evidence.requests import Observation, Task
 # Without its extras for models it needs neither torch nor transformers (docs/engines.md).
 RECIPE = Recipe(install=("lm-eval[api]==0.4.13",))
 COMPLETIONS = "/v1/completions"
+PROGRAM = Path(__file__).with_name("inside") / "matrixrun_harness.py"
 KEY = "OPENAI_API_KEY"
+HEADERS = "MATRIXRUN_HEADERS"
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_EVALUATE_OFFLINE", "DO_NOT_TRACK")
 ASKING_SECONDS = 30.0
 TAIL_LINES = 12
@@ -76,7 +78,7 @@ def evaluate(
             (folder / name).write_bytes(data)
         argv = _command(task, served, concurrency, salt, request_timeout)
         env = _environment(served, folder)
-        _run([str(environment.python), "-m", "lm_eval", *argv], env, folder, timeout)
+        _run([str(environment.python), str(PROGRAM), *argv], env, folder, timeout)
         found = sorted(folder.glob("out/*/samples_*.jsonl"))
         # Not splitlines: a text may hold what Unicode calls an end of line.
         lines = [line for path in found for line in path.read_text("utf-8").split("\n") if line]
@@ -111,8 +113,16 @@ def _environment(served: Served, folder: Path) -> dict[str, str]:
     env.pop("PYTHONPATH", None)
     env |= dict.fromkeys(OFFLINE, "1") | {"HF_HOME": str(folder / "hub")}
     env[KEY] = served.headers.get("Authorization", "").removeprefix("Bearer ")
+    further = [name for name in served.headers if name != "Authorization"]
+    # Variables of such names are masked wherever the log is quoted.
+    held = {name: f"HEADER_{number}_SECRET" for number, name in enumerate(further)}
+    env |= {variable: served.headers[name] for name, variable in held.items()}
+    env[HEADERS] = json.dumps(held)
     if served.ours:
-        env |= {"NO_PROXY": "*", "no_proxy": "*"}
+        return env | {"NO_PROXY": "*", "no_proxy": "*"}
+    bundle = env.get("SSL_CERT_FILE") or env.get("SSL_CERT_DIR")
+    if bundle:  # a single request at a time is sent by requests, which has a name of its own for it
+        env.setdefault("REQUESTS_CA_BUNDLE", bundle)
     return env
 
 

@@ -8,6 +8,7 @@ refusals   cells that are refused before any launch
 gang       RunningLaunch: placement group and actor
 followers  its process groups on further nodes
 actor      LaunchBody: engine and client on the gang's node
+passes     send: a pass's requests to a launch's server, and its PassAnswer
 evaluation put: an accuracy task, put to a launch's own server
 cluster    connect, nodes, infeasible
 jobs       Jobs: a sweep as a job, submitted, watched, stopped and resumed from elsewhere

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import ray
@@ -35,26 +34,16 @@ from matrixrun.evidence.launches import (
     LaunchEnd,
     LaunchOutcome,
 )
-from matrixrun.evidence.requests import Observation, Pass, Request, Sampling, Score, Task
+from matrixrun.evidence.requests import Observation, Pass, Task
 from matrixrun.fanout import evaluation, hardware
+from matrixrun.fanout.passes import WARM_UP, PassAnswer, masked, send, shown, warm
 from matrixrun.record import InUse
 
 S = TypeVar("S", bound=engines.Server)
-Seen = TypeVar("Seen", Observation, Score)
-Evaluate = Callable[[Pass, Task], list[Observation]]
 
 COMPILED = "compiled"  # in the cache: what engines compiled, by environment
 LOG_BYTES = 4_000_000
 TAIL_LINES = 40
-# Repeats itself, so that a prompt-lookup drafter drafts too.
-WARM_UP = Request(
-    id="warm-up",
-    prompt="warm-up",
-    category="warm-up",
-    token_ids=(5, 6, 7, 8) * 4,
-    max_tokens=8,
-    sampling=Sampling(ignore_eos=True),
-)
 
 
 @dataclass(frozen=True)
@@ -66,17 +55,6 @@ class LaunchSettings:
     request_timeout: float
     build_timeout: float
     accuracy_timeout: float = 3600.0
-
-
-@dataclass(frozen=True)
-class PassAnswer:
-    """What came back for one pass: observations or scores, counters around it, and its seconds."""
-
-    observations: tuple[Observation, ...]
-    scores: tuple[Score, ...]
-    counters_before: dict[str, float]
-    counters_after: dict[str, float]
-    seconds: float
 
 
 class Finished(NamedTuple):
@@ -146,11 +124,6 @@ class LaunchBody:
             self._fail(self._death(error), error, error.log_tail)
         except MatrixrunError as error:
             self._fail(LaunchEnd.UNBUILT, error, "")
-        if self._outcome.end is LaunchEnd.SERVED and self._weights is not None:
-            # Of a launch that serves nothing nobody asks what it would have served, and the gang
-            # must not be held for the hash of it.
-            known = self._weights.identities()
-            self._outcome = msgspec.structs.replace(self._outcome, checkpoints=known)
         return self._outcome
 
     def _death(self, error: EngineDied) -> LaunchEnd:
@@ -187,7 +160,7 @@ class LaunchBody:
         if self._over:  # abandoned while it was built
             return
         ready = server.start()
-        facts = asyncio.run(_warm(self._client()))
+        facts = asyncio.run(warm(self._client()))
         if self._over:  # abandoned in this very moment
             return
         self._outcome = msgspec.structs.replace(
@@ -299,11 +272,11 @@ class LaunchBody:
         self._state = ("serving", pass_.id)
         assert self._server is not None
         try:
-            answer = asyncio.run(_send(self._client(), pass_, self._evaluate))
+            answer = asyncio.run(send(self._client(), pass_, self._evaluate))
             if isinstance(self._server, engines.Server):
                 self._server.check()
                 return answer
-            return _masked(answer, self._server.secrets)
+            return masked(answer, self._server.secrets)
         except EngineDied as error:
             self._fail(self._death(error), error, error.log_tail)
         except EngineHung as error:
@@ -326,7 +299,7 @@ class LaunchBody:
             claim=self._in_use.claim,
         )
         self._state = ("serving", pass_.id)
-        return [_shown(one, self._secrets(), self._argv()) for one in seen]
+        return [shown(one, self._secrets(), self._argv()) for one in seen]
 
     def ledger(self) -> bytes:
         """What a traced engine has written down so far; nothing from another."""
@@ -334,10 +307,15 @@ class LaunchBody:
             return b""
         return self._server.ledger_path.read_bytes()
 
-    def finish(self) -> Finished:
-        """Stop the engine; returns the outcome, the end of its log (at most 4 MB), the ledger."""
+    def finish(self, *, identify: bool = True) -> Finished:
+        """Stop the engine; returns the outcome, the end of its log (at most 4 MB), the ledger.
+
+        What was served is hashed beside the passes; with `identify` the rest of that is waited for.
+        """
         if isinstance(self._server, engines.Server):
             self._server.stop()
+        if identify:
+            self._identify()
         ledger = self.ledger()
         log = self._log.read_bytes() if self._log.exists() else b""
         log = engines.mask_log(log, self._secrets(), self._argv())[-LOG_BYTES:]
@@ -345,6 +323,14 @@ class LaunchBody:
         self._in_use.release()
         self._state = ("stopped", "")
         return Finished(self._outcome, log, ledger)
+
+    def _identify(self) -> None:
+        """Name the checkpoints of a launch that has served. Of one that never did, nobody asks what
+        it would have served: its gang is not held for that."""
+        if self._weights is not None and self._outcome.ready_seconds is not None:
+            self._state = ("hashing what it served", "")
+            known = self._weights.identities()
+            self._outcome = msgspec.structs.replace(self._outcome, checkpoints=known)
 
 
 class FollowerBody(LaunchBody):
@@ -370,62 +356,9 @@ class FollowerBody(LaunchBody):
         return (LaunchEnd.LOST if self._server.killed() else LaunchEnd.DIED), tail
 
 
-# Ray makes an asyncio actor of any class with a coroutine method, and runs its other methods in the
-# event loop then; so these stand outside.
-
-
-async def _warm(client: engines.Client) -> dict[str, Any]:
-    """Let the engine compile what it compiles at its first request; returns its facts."""
-    try:
-        await client.generate(WARM_UP, salt="warm-up", logprobs=0)
-        return await client.facts()
-    finally:
-        await client.aclose()
-
-
 def _naming(url: str, message: str) -> str:
     """A message that says which endpoint it is about."""
     return message if url in message else f"{url}: {message}"
-
-
-def _masked(answer: PassAnswer, secrets: dict[str, str]) -> PassAnswer:
-    """The answer with an endpoint's secrets out of its errors: somebody else's server may repeat
-    what it was sent."""
-
-    return replace(
-        answer,
-        observations=tuple(_shown(one, secrets) for one in answer.observations),
-        scores=tuple(_shown(one, secrets) for one in answer.scores),
-    )
-
-
-def _shown(one: Seen, secrets: dict[str, str], argv: tuple[str, ...] = ()) -> Seen:
-    if one.error is None:
-        return one
-    return replace(one, error=engines.mask_text(one.error, secrets, argv))
-
-
-async def _send(client: engines.Client, pass_: Pass, evaluate: Evaluate) -> PassAnswer:
-    """The answer to one pass: requests and scores are sent from here, a task by the harness."""
-    began = time.monotonic()
-    try:
-        before = await client.counters()
-        answers: list[Observation] | list[Score]
-        if pass_.task is None:
-            answers = await engines.run_pass(client, pass_)
-        else:
-            await client.enter(pass_.salt)  # the harness sends past this client
-            answers = evaluate(pass_, pass_.task)
-        after = await client.counters()
-    finally:
-        await client.aclose()
-    return PassAnswer(
-        observations=tuple(a for a in answers if isinstance(a, Observation)),
-        scores=tuple(a for a in answers if isinstance(a, Score)),
-        counters_before=before,
-        counters_after=after,
-        seconds=time.monotonic() - began,
-    )
 
 
 LaunchActor = ray.remote(max_restarts=0, max_task_retries=0)(LaunchBody)

@@ -196,7 +196,7 @@ class RunningLaunch:
         """Let go of the gang. The engine's guard ends the engine with its actor in any case."""
         if self._actor is not None:
             with suppress(RayError, GetTimeoutError):
-                ray.get(self._actor.finish.remote(), timeout=STOP_SECONDS)
+                ray.get(self._actor.finish.remote(identify=False), timeout=STOP_SECONDS)
             with suppress(RayError):
                 ray.kill(self._actor)
         if self._followers is not None:

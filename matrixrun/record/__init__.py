@@ -3,8 +3,9 @@
 files         atomic writes, JSON, safe file names
 observations  Parquet: encode_ and decode_observations, encode_ and decode_scores
 sweep         SweepInfo, new_sweep, find_sweep, list_sweeps
-store         Store: one sweep's results folder, the truth
-remote        Remote: the same kept at a URL, in an object store (objects: its files)
+store         Store: one sweep's results folder, the truth (launch_files: its launches' part)
+remote        Remote: the same kept at a URL, in an object store (objects: its files; claim:
+              by one driver at a time; mirror: sent all the while)
 in_use        InUse: what a launch works with, so that gc (cleanup) leaves it
 opening       opened, folder_of: the sweep that a user names, wherever it lies
 naming, grid  how cells are called and laid out where people read them

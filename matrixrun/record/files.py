@@ -217,3 +217,14 @@ def read_json(path: Path, type_: type[T]) -> T:
             f"{path} is damaged or was written by another version of matrixrun: {error}",
             remedy=DAMAGED.get(path.name, ELSEWHERE),
         ) from error
+
+
+def checked(path: Path, data: bytes, expected: str, remedy: str) -> bytes:
+    """The data of `path`, whose sha256 must be the `expected` one; StoreError where it is not."""
+    found = sha256(data)
+    if found != expected:
+        raise StoreError(
+            f"{path} is damaged or was changed: its sha256 is {found[:16]}, not {expected[:16]}",
+            remedy=remedy,
+        )
+    return data

@@ -18,6 +18,10 @@ PUT_WHOLE = frozenset(
 """Protocols under which an object is there whole or not at all. Elsewhere a file is written beside
 its name and then renamed."""
 
+EXCLUSIVE = frozenset({"s3", "s3a", "gs", "gcs", "memory", "file", "local"})
+"""Protocols under which a file can be made on condition that there is none."""
+CLAIM = "DRIVER"  # who writes there, while somebody does
+
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.")
 
 
@@ -58,11 +62,12 @@ class Objects:
         self._path = str(path).rstrip("/")
 
     def is_empty(self) -> bool:
-        """Whether nothing lies there."""
+        """Whether nothing lies there, but for a driver's claim."""
         try:
-            return not self._asked("read", self._fs.ls, self._path)
+            found = self._asked("read", lambda: self._fs.ls(self._path, detail=False))
         except FileNotFoundError:
             return True
+        return all(posixpath.basename(str(name).rstrip("/")) == CLAIM for name in found)
 
     def read(self, path: str) -> bytes | None:
         """A file's content; None where there is none."""
@@ -84,6 +89,31 @@ class Objects:
         """Write files; each replaces what was there in one step."""
         self._asked("write", self._write, {self._at(path): data for path, data in files.items()})
 
+    def create(self, path: str, data: bytes) -> bool:
+        """Write a file unless there is one; whether it was written. Where a file system cannot do
+        both in one step, two who write at once may each hear that they did."""
+        if EXCLUSIVE.intersection(self._protocols):
+            with contextlib.suppress(Exception):  # a store may know no conditions: see below
+                return self._create(self._at(path), data)
+        if self.read(path) is not None:
+            return False
+        self.write_all({path: data})
+        return True
+
+    def _create(self, place: str, data: bytes) -> bool:
+        if not PUT_WHOLE.intersection(self._protocols):
+            self._fs.makedirs(posixpath.dirname(place), exist_ok=True)
+        try:
+            self._fs.pipe_file(place, data, mode="create")
+        except FileExistsError:
+            return False
+        return True
+
+    @property
+    def _protocols(self) -> frozenset[str]:
+        named = self._fs.protocol
+        return frozenset({named} if isinstance(named, str) else named)
+
     def remove(self, paths: Iterable[str]) -> None:
         """Remove files; one that is not there is no trouble."""
         for path in paths:
@@ -94,8 +124,7 @@ class Objects:
             self._fs.rm(place)
 
     def _write(self, files: dict[str, bytes]) -> None:
-        protocols = {self._fs.protocol} if isinstance(self._fs.protocol, str) else self._fs.protocol
-        if PUT_WHOLE.intersection(protocols):
+        if PUT_WHOLE.intersection(self._protocols):
             self._fs.pipe(files)
             return
         for place, data in files.items():

@@ -15,15 +15,14 @@ import os
 import posixpath
 import re
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
 from matrixrun.evidence.errors import StoreError, UserError
 from matrixrun.record.cache import cache_folder
+from matrixrun.record.claim import Claim
 from matrixrun.record.files import locked, read_json, sha256, write_bytes, write_json
 from matrixrun.record.objects import Objects
 
@@ -35,8 +34,6 @@ SUMS, NEXT = "SHA256SUMS", "SHA256SUMS.next"
 DECISION_FILES = ("signoff.json", "signoff.md")
 ONCE = ".parquet"  # written once: another content under the same name is damage
 BATCH_FILES, BATCH_BYTES = 256, 64 * 2**20
-PAUSE_SECONDS = 5.0
-LARGEST_SHARE = 0.1  # of a driver's time that is spent on sending
 
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
@@ -89,6 +86,7 @@ class Remote:
             " again sends it",
         )
         self.shown = self._there.shown
+        self.claim = Claim(self._there, self.local)
         self._sent: dict[str, Sent] = {}
         self._left_out: set[str] = set()  # by the last pull
         self._busy = threading.Lock()
@@ -240,7 +238,9 @@ class Remote:
 
         Raises:
             StoreError: the store cannot be written; what is here stays, and the next push sends it.
+                Or another driver has taken the sweep over.
         """
+        self.claim.check()
         with self._busy:
             changed = self._changed()
             gone = _gone(self.local, self._sent)
@@ -353,44 +353,3 @@ def _files(folder: Path) -> Iterator[str]:
 def _seen(file: Path) -> Seen:
     about = file.stat()
     return about.st_size, about.st_mtime_ns
-
-
-@contextmanager
-def mirrored(remote: Remote | None, say: Callable[[str], None]) -> Iterator[None]:
-    """Send what is written here: at once, every few seconds from then on, and at the end.
-
-    A store that is away meanwhile is told once, and tried again.
-
-    Raises:
-        StoreError: the store cannot be written at the beginning, or at the end.
-    """
-    if remote is None:
-        yield
-        return
-    remote.push()
-    over = threading.Event()
-    thread = threading.Thread(target=_push_until, args=(over, remote, say), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-    remote.push()
-
-
-def _push_until(over: threading.Event, remote: Remote, say: Callable[[str], None]) -> None:
-    away, took = False, 0.0
-    while not over.wait(max(PAUSE_SECONDS, took / LARGEST_SHARE)):
-        began = time.monotonic()
-        try:
-            remote.push()
-        except (StoreError, OSError) as error:  # among them: a file here is just being moved
-            if not away and isinstance(error, StoreError):
-                say(f"results wait here: {error}")
-                away = True
-        else:
-            if away:
-                say(f"results are at {remote.shown} again")
-            away = False
-        took = time.monotonic() - began

@@ -3,6 +3,7 @@ from its crashes."""
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import msgspec
@@ -227,11 +228,38 @@ def test_a_further_node_is_started_alike_but_for_its_rank() -> None:
     assert follower.env == head.env
 
 
+def ranks_of(node: int, tensor: int, stages: int, nodes: int) -> set[tuple[int, int]]:
+    """The ranks (stage, tensor) that SGLang 0.5.23 starts on a node, as its engine.py counts."""
+    stages_a_node, nodes_a_stage = max(stages // nodes, 1), max(nodes // stages, 1)
+    width = tensor // nodes_a_stage
+    first, left = stages_a_node * (node // nodes_a_stage), width * (node % nodes_a_stage)
+    return {(s, t) for s in range(first, first + stages_a_node) for t in range(left, left + width)}
+
+
+def test_what_sglang_would_start_only_in_part_over_nodes_is_refused() -> None:
+    arm = with_(accelerator="H100")
+    for tensor, stages, nodes in itertools.product(range(1, 9), range(1, 7), range(2, 9)):
+        if (tensor * stages) % nodes:
+            continue  # no launch is spread so
+        sizes = {"tensor_parallel_size": tensor, "pipeline_parallel_size": stages}
+        reason = SGLANG.refuse(msgspec.structs.replace(arm, nodes=nodes, **sizes))
+        started = [r for node in range(nodes) for r in ranks_of(node, tensor, stages, nodes)]
+        all_once = sorted(started) == list(itertools.product(range(stages), range(tensor)))
+        assert (reason is None) == all_once, (sizes, nodes, reason)
+
+
+def test_replicas_over_nodes_are_refused() -> None:
+    reason = SGLANG.refuse(with_(accelerator="H100", data_parallel_size=2, nodes=2))
+    assert "--attn-dp-size" in str(reason)
+    assert SGLANG.refuse(with_(accelerator="H100", data_parallel_size=2)) is None
+
+
 # Logs of SGLang 0.5.23 with the stand-in kernels, cut to the tracebacks.
 REFUSED = {
     "sglang-refused-unknown-flag": "unrecognized arguments: --no-such-flag",
     "sglang-refused-unknown-algorithm": "Unknown speculative algorithm name: TELEPATHY",
     "sglang-refused-dflash-on-cpu": "DFLASH speculative decoding is not supported by",
+    "sglang-refused-stages": "Pipeline parallelism currently only supports EAGLE",
     "sglang-refused-deterministic-on-cpu": "supported for deterministic inference",
 }
 
@@ -275,7 +303,15 @@ ValueError: passed on
     [
         ("arg_groups/x.py", "raise ValueError(", "ValueError: page size must be 1", "page size"),
         ("x.py", "raise NotImplementedError(", "NotImplementedError: no topk here", "no topk"),
+        (
+            "arg_groups/x.py",
+            "assert a == b, (",
+            "AssertionError: only EAGLE supported",
+            "only EAGLE",
+        ),
         # A crash: it merely happened.
+        ("managers/x.py", "assert a == b, (", "AssertionError: token leak", None),
+        ("arg_groups/x.py", "assert a == b", "AssertionError", None),
         ("layers/x.py", "q.shape", "AttributeError: 'NoneType' object has no 'shape'", None),
         ("layers/x.py", "int(x)", "ValueError: invalid literal for int()", None),
         # Out of memory, and checkpoints that cannot be read, are nobody's refusal.

@@ -15,8 +15,11 @@ from doubles import plan
 
 from matrixrun.engines import prepare
 from matrixrun.evidence.launches import Checkpoint, Command, Gang, Launch, LaunchEnd, Recipe
+from matrixrun.evidence.requests import Pass
 from matrixrun.fanout.actor import FollowerBody, LaunchBody, LaunchSettings, Rendezvous
+from matrixrun.fanout.passes import WARM_UP, PassAnswer
 from matrixrun.models import checkpoint_identity, weights
+from matrixrun.models.identity import Identity
 from matrixrun.record.in_use import claimed
 
 STANDIN = str(Path(__file__).with_name("standin.py"))
@@ -108,6 +111,26 @@ def test_a_launch_that_serves_nothing_does_not_hold_its_gang_for_a_hash(
     over.set()
     assert (outcome.end, outcome.checkpoints) == (LaunchEnd.DIED, {})
     body.finish()
+
+
+def test_passes_begin_before_what_is_served_is_hashed(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over, known = threading.Event(), checkpoint_identity(target)
+
+    def hash_for_long(*_: Path) -> Identity:
+        over.wait()
+        return known
+
+    monkeypatch.setattr(weights, "checkpoint_identity", hash_for_long)
+    served = launch(target, Recipe(python=sys.executable))
+    body = LaunchBody(served, LaunchSettings(tmp_path / "cache", 60.0, 20.0, 60.0))
+    assert body.start().end is LaunchEnd.SERVED  # would wait for ever
+    answer = body.run(Pass(id="equality.c1", requests=(WARM_UP,), salt="s"))
+    assert isinstance(answer, PassAnswer), answer
+    assert body.finish(identify=False).outcome.checkpoints == {}
+    over.set()
+    assert body.finish().outcome.checkpoints == {"target": known.sha256}
 
 
 def test_a_further_node_of_a_launch_does_not_hash_what_the_head_hashes(

@@ -18,10 +18,10 @@ from small_sweeps import MATRIX, make_cell, make_result, run_cell
 
 from matrixrun.evidence.errors import StoreError, UserError
 from matrixrun.record import Remote, Store, find_sweep, new_sweep, opened, place_of
+from matrixrun.record import mirror as mirror_module
 from matrixrun.record import objects as objects_module
-from matrixrun.record import remote as remote_module
 from matrixrun.record.cleanup import clean
-from matrixrun.record.remote import NEXT, SUMS, is_sent, mirrored
+from matrixrun.record.remote import NEXT, SUMS, is_sent
 
 OF_A_CELL = 14  # the files of one cell and its two launches, and four lists of them
 URL = "flaky://bucket/sweeps/small"
@@ -177,7 +177,7 @@ def test_a_replaced_file_is_never_seen_without_its_checksum(on_machine) -> None:
 def test_a_store_that_is_away_meanwhile_is_told_once_and_gets_all_of_it_later(
     on_machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_module, "PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(mirror_module, "PAUSE_SECONDS", 0.02)
     store, said, tried = begin(), [], threading.Event()
     push = Remote.push
 
@@ -300,7 +300,7 @@ def test_what_another_machine_replaces_while_it_is_read_is_not_damaged(
 def test_what_a_driver_here_works_on_is_read_as_it_stands_and_sent_by_the_driver(
     on_machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_module, "PAUSE_SECONDS", 60)
+    monkeypatch.setattr(mirror_module, "PAUSE_SECONDS", 60)
     store = begin()
     run_cell(store, make_cell())
     with store.writing():
@@ -517,8 +517,7 @@ def test_a_remote_with_nothing_new_asks_nothing_of_the_store(on_machine) -> None
     store = begin()
     store.settle()
     FlakyFileSystem.left = 0
-    with mirrored(store.remote, pytest.fail):
-        pass
+    store.settle()
 
 
 def test_the_package_for_a_url_is_only_asked_for_when_one_is_named() -> None:

@@ -18,8 +18,9 @@ import httpx  # noqa: E402
 import s3fs  # noqa: E402
 from small_sweeps import MATRIX, make_cell, run_cell  # noqa: E402
 
-from matrixrun.evidence.errors import StoreError  # noqa: E402
-from matrixrun.record import Remote, Store, new_sweep, opened  # noqa: E402
+from matrixrun.evidence.errors import StoreError, UserError  # noqa: E402
+from matrixrun.record import Remote, Store, claim, new_sweep, opened  # noqa: E402
+from matrixrun.record.objects import CLAIM, Objects  # noqa: E402
 
 URL = "s3://bucket/sweeps/small"
 
@@ -95,3 +96,23 @@ def test_a_bucket_that_is_not_there_is_told_before_anything_runs(s3: s3fs.S3File
         pytest.fail("began")
     assert "make the bucket" in str(caught.value.remedy)
     assert str(store.root) in str(caught.value.remedy)
+
+
+def test_a_driver_elsewhere_that_lives_is_left_alone(
+    s3: s3fs.S3FileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in {"BEAT": 0.2, "DEAD": 2.0}.items():
+        monkeypatch.setattr(claim, f"{name}_SECONDS", seconds)
+    s3.mkdir("bucket")
+    there = Objects(URL, "")
+    with begin().writing():
+        assert not there.create(CLAIM, b"in one step, on condition")
+        monkeypatch.setenv("MATRIXRUN_CACHE", str(tmp_path / "two"))
+        remote = Remote(URL)
+        remote.pull()
+        with (
+            pytest.raises(UserError, match="another driver is writing to s3"),
+            Store.open(remote.local, remote).writing(),
+        ):
+            pytest.fail("two drivers")
+    assert there.create(CLAIM, b"free again")

@@ -65,7 +65,29 @@ def _inexpressible(config: ArmConfig) -> str | None:
             "limits.kv_cache_bytes is not expressible with SGLang: it sizes its KV cache in "
             "tokens; give `--max-total-tokens` in args, which go to both arms"
         )
-    return None
+    return _unspannable(config)
+
+
+def _unspannable(config: ArmConfig) -> str | None:
+    """What SGLang cannot lay out over nodes. Of unequal shares it would start a part of the ranks,
+    which then wait for the others for ever (`_calculate_rank_ranges`)."""
+    nodes, stages = config.nodes, config.pipeline_parallel_size
+    if nodes == 1:
+        return None
+    if config.data_parallel_size > 1:
+        return (
+            f"data_parallel_size {config.data_parallel_size} over {nodes} nodes: SGLang keeps its "
+            "replicas on one node; give `--attn-dp-size` in args"
+        )
+    whole = stages % nodes == 0  # stages a node
+    whole |= nodes % stages == 0 and config.tensor_parallel_size % (nodes // stages) == 0
+    if whole:
+        return None
+    return (
+        f"{stages} stages of {config.tensor_parallel_size} ranks over {nodes} nodes: SGLang puts "
+        "as many whole stages on each node, or each stage on as many whole nodes; choose "
+        "resources.ranks_per_node so"
+    )
 
 
 def _without_kernels(config: ArmConfig) -> str | None:
@@ -113,5 +135,9 @@ def _only_ours(words: str) -> bool:
 def _on_purpose(exception: Raised) -> bool:
     if _NO_REFUSAL.search(exception.message):
         return False
+    if exception.type == "AssertionError":
+        # Half of its checks of arguments are written so. Of an assertion over several lines a
+        # traceback shows any of them.
+        return "/sglang/srt/arg_groups/" in exception.path and bool(exception.message)
     own = "/sglang/" in exception.path and exception.source.startswith("raise ")
     return own and exception.type in _TYPES and not _LOADING.search(exception.path)

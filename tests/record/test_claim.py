@@ -1,0 +1,180 @@
+"""One driver at a time at a URL, on whichever machines: who lives is left alone, who died is not
+waited for, and who was taken over sends nothing more."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import fsspec
+import pytest
+from small_sweeps import MATRIX, make_cell, run_cell
+
+from matrixrun.evidence.errors import StoreError, UserError
+from matrixrun.record import Remote, Store, claim, new_sweep
+from matrixrun.record.objects import CLAIM, Objects
+
+URL = "memory://bucket/sweeps/small"
+OBJECT = f"/bucket/sweeps/small/{CLAIM}"
+On = Callable[[str], Store]
+
+
+@pytest.fixture
+def fs(monkeypatch: pytest.MonkeyPatch) -> Iterator[fsspec.AbstractFileSystem]:
+    for name, seconds in {"BEAT": 0.05, "DEAD": 0.6, "SETTLE": 0.1}.items():
+        monkeypatch.setattr(claim, f"{name}_SECONDS", seconds)
+    memory = fsspec.filesystem("memory")
+    memory.store.clear()
+    yield memory
+    memory.store.clear()
+
+
+@pytest.fixture
+def on(
+    fs: fsspec.AbstractFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[On]:
+    """The sweep as a machine sees it, which has a cache of its own."""
+
+    def machine(name: str) -> Store:
+        monkeypatch.setenv("MATRIXRUN_CACHE", str(tmp_path / name))
+        remote = Remote(URL)
+        remote.pull()
+        if (remote.local / "sweep.json").exists():
+            return Store.open(remote.local, remote)
+        store = Store.create(remote.local, new_sweep("small", MATRIX), remote)
+        store.write_matrix(MATRIX)
+        return store
+
+    return machine
+
+
+@contextlib.contextmanager
+def died(fs: fsspec.AbstractFileSystem, store: Store) -> Iterator[None]:
+    """What a driver leaves that is killed: its claim."""
+    with store.writing():
+        left = fs.cat_file(OBJECT)
+    fs.pipe_file(OBJECT, left)
+    yield
+
+
+def test_a_driver_elsewhere_that_lives_is_left_alone_and_named(on: On) -> None:
+    first = on("one")
+    with first.writing():
+        second, said = on("two"), []
+        with (
+            pytest.raises(UserError, match="another driver is writing to memory") as told,
+            second.writing(said.append),
+        ):
+            pytest.fail("two drivers")
+        assert "process" in str(told.value)
+        assert "is claimed" in said[0]
+        evidence = run_cell(first, make_cell())
+    assert on("two").finished(evidence.cell.fingerprint) == evidence
+
+
+def test_a_driver_that_ended_leaves_no_claim(on: On, fs: fsspec.AbstractFileSystem) -> None:
+    with on("one").writing():
+        assert fs.exists(OBJECT)
+    assert not fs.exists(OBJECT)
+    with on("two").writing(pytest.fail):
+        assert fs.exists(OBJECT)
+
+
+def test_the_sweep_of_a_driver_that_died_is_taken_over(
+    on: On, fs: fsspec.AbstractFileSystem
+) -> None:
+    said: list[str] = []
+    with died(fs, on("one")), on("two").writing(said.append):
+        pass
+    assert "taken over" in said[-1]
+    assert not fs.exists(OBJECT)
+
+
+def test_a_driver_that_is_started_again_on_its_machine_goes_on_at_once(
+    on: On, fs: fsspec.AbstractFileSystem
+) -> None:
+    store = on("one")
+    with died(fs, store), store.writing(pytest.fail):
+        pass
+
+
+def test_a_driver_that_died_before_it_sent_anything_bars_nobody(
+    on: On, fs: fsspec.AbstractFileSystem
+) -> None:
+    with on("one").writing():
+        left = fs.cat_file(OBJECT)
+    fs.store.clear()
+    fs.pipe_file(OBJECT, left)
+    with on("two").writing():
+        pass
+
+
+def test_a_driver_whose_sweep_was_taken_over_sends_nothing_more_and_says_so(
+    on: On, fs: fsspec.AbstractFileSystem
+) -> None:
+    store = on("one")
+    theirs = claim.Driver(copy="theirs", host="elsewhere", pid=7, since="then")
+    with contextlib.ExitStack() as driver:
+        driver.enter_context(store.writing())
+        fs.pipe_file(OBJECT, claim.encoded(theirs))
+        until = time.monotonic() + 20
+        while time.monotonic() < until and not told(store):
+            time.sleep(0.02)
+        evidence = run_cell(store, make_cell())
+        with pytest.raises(StoreError, match=r"taken over .* process 7 on elsewhere"):
+            driver.close()
+    assert fs.cat_file(OBJECT) == claim.encoded(theirs)
+    fs.rm(OBJECT)
+    assert on("two").finished(evidence.cell.fingerprint) is None
+
+
+def told(store: Store) -> bool:
+    try:
+        store.settle()
+    except StoreError:
+        return True
+    return False
+
+
+def test_of_two_that_take_over_in_the_same_moment_one_is_told(
+    on: On, fs: fsspec.AbstractFileSystem, tmp_path: Path
+) -> None:
+    """Both have seen that the third is dead, and write."""
+    with died(fs, on("three")):
+        both = [Claimed(tmp_path / name) for name in ("one", "two")]
+    with ThreadPoolExecutor(2) as pool:
+        ends = list(pool.map(Claimed.attempt, both))
+    assert sorted(ends) == ["held", "told"]
+
+
+class Claimed:
+    """A claim on another machine, and whether it could be held."""
+
+    gate = threading.Barrier(2)
+
+    def __init__(self, copy: Path) -> None:
+        self.claim = claim.Claim(Objects(URL, ""), copy)
+
+    def attempt(self) -> str:
+        self.gate.wait()
+        try:
+            with self.claim.held(lambda _: None):
+                time.sleep(0.5)
+                self.claim.check()
+                return "held"
+        except (UserError, StoreError):
+            return "told"
+
+
+@pytest.mark.parametrize("scheme", ["memory://", "file://"])
+def test_a_file_is_made_by_one_alone(
+    scheme: str, fs: fsspec.AbstractFileSystem, tmp_path: Path
+) -> None:
+    there = Objects(f"{scheme}{tmp_path}/sweep", "")
+    assert there.create("x", b"first")
+    assert not there.create("x", b"second")
+    assert there.read("x") == b"first"
