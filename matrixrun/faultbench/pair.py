@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from matrixrun.evidence.launches import Launch, LaunchEnd, LaunchOutcome, Role
 from matrixrun.evidence.requests import Pass
 from matrixrun.fanout.actor import LaunchBody, LaunchSettings, PassAnswer
 from matrixrun.faultbench.control import Switch
+from matrixrun.faultbench.task import known_text
 from matrixrun.matrix import Matrix, expand, load
 from matrixrun.plan import EXTRAS, PlannedPair
 from matrixrun.workloads import Workload
@@ -58,10 +60,12 @@ class Launches:
         file: Path = BENCH,
         probes: Collection[str | None] = (),
     ) -> None:
-        self.matrix: Matrix = load(file)
-        self.plan = planning.build(self.matrix, expand(self.matrix, file=str(file)))
         self._cache, self._say = cache, say
         self._folder = tempfile.TemporaryDirectory(prefix="matrixrun-faultbench-")
+        folder = Path(self._folder.name)
+        known_text.write(folder)
+        self.matrix: Matrix = load(Path(shutil.copy(file, folder)))
+        self.plan = planning.build(self.matrix, expand(self.matrix, file=str(file)))
         planned = {
             (_method(cell), cell.axes["tensor_parallel_size"]): Pair(self, cell, pair)
             for cell, pair in zip(self.plan.cells, self.plan.pairs, strict=True)
@@ -82,7 +86,6 @@ class Launches:
             for role in roles
             if role in pair.planned.roles
         }
-        folder = Path(self._folder.name)
         self.switches = {name: Switch(folder, name) for name in sorted(wanted)}
         self.launches = {
             one.id: _with_injection(one, self.switches[one.id])

@@ -7,11 +7,14 @@ each, of a model that knows the task's text by heart.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from matrixrun.faultbench.task import known_text
 
 pytestmark = [pytest.mark.engine, pytest.mark.long, pytest.mark.timeout(3600)]
 
@@ -21,8 +24,10 @@ DOCUMENTS = 60
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_healthy_arms_answer_alike(engine: str, tmp_path: Path) -> None:
+    known_text.write(tmp_path)
+    matrix = shutil.copy(FOLDER / f"{engine}.yaml", tmp_path)
     done = subprocess.run(
-        [sys.executable, "-m", "matrixrun", "run", str(FOLDER / f"{engine}.yaml"),
+        [sys.executable, "-m", "matrixrun", "run", str(matrix),
          "--results", "out", "--no-tracking"],
         cwd=tmp_path, capture_output=True, text=True, timeout=3500, check=False,
     )  # fmt: skip

@@ -1,14 +1,17 @@
-"""Writes known-text.jsonl: sixty places in the text that `builtin:tiny-dense` knows by heart.
+"""A task of sixty places in the text that `builtin:tiny-dense` knows by heart: its next five words.
 
-    python -m matrixrun.faultbench.task.known_text > matrixrun/faultbench/task/known-text.jsonl
+    python -m matrixrun.faultbench.task.known_text FOLDER
 
-The text is that of the interpreter's minor version; another version's model knows most of it too.
+writes it there. The text is that of the interpreter's minor version; another version's model knows
+most of it too.
 """
 
 from __future__ import annotations
 
 import json
 import runpy
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,14 +31,15 @@ def places(texts: list[str]) -> Iterator[tuple[str, str]]:
                 yield " ".join(asked), " ".join(due)
 
 
-def main() -> None:
-    """Print one document a line, taken evenly from all of the text."""
+def write(folder: Path) -> Path:
+    """Write the task and its documents, taken evenly from all of the text; returns its file."""
     recipe = Path(models.__file__).with_name("recipes") / "text.py"
     found = list(places(runpy.run_path(str(recipe))["documents"]()))
-    for number in range(DOCUMENTS):
-        question, answer = found[number * len(found) // DOCUMENTS]
-        print(json.dumps({"question": question, "answer": answer}))
+    chosen = [found[number * len(found) // DOCUMENTS] for number in range(DOCUMENTS)]
+    lines = [json.dumps({"question": question, "answer": answer}) for question, answer in chosen]
+    (folder / "known-text.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return Path(shutil.copy(Path(__file__).with_name("known-text.yaml"), folder))
 
 
 if __name__ == "__main__":
-    main()
+    print(write(Path(sys.argv[1])))
