@@ -22,6 +22,8 @@ ATTACHED_CPUS = 0.1  # cores for sending requests to a server that runs elsewher
 # A conversation holds so many answers, and a user's turn of up to so many tokens between two.
 CONVERSATION_TURNS = 4
 USER_TURN_TOKENS = 32
+# What a chat template makes of a message with a tool, and its answer.
+CHAT_TOKENS = 1024
 
 TOPOLOGY_AXES = tuple(
     axis.name
@@ -105,6 +107,8 @@ def _limits(matrix: Matrix, engine: str, largest: int) -> Limits:
     if "conversation" in matrix.probes:
         turn = matrix.workload.max_tokens + USER_TURN_TOKENS
         tokens += (CONVERSATION_TURNS - 1) * turn
+    if "surface" in matrix.probes:
+        tokens = max(tokens, CHAT_TOKENS)
     return Limits(
         max_model_len=spec.max_model_len or tokens + MODEL_LENGTH_HEADROOM,
         max_num_seqs=spec.max_num_seqs or largest,

@@ -92,6 +92,11 @@ def test_plan_says_that_tools_need_a_parser() -> None:
     assert "no tools are offered" in note
 
 
+def test_the_models_length_holds_a_chat_with_a_tool() -> None:
+    lengths = {one.config.limits.max_model_len for one in plan(asked()).launches}
+    assert min(length or 0 for length in lengths) > 1024
+
+
 def test_the_control_within_the_launch_is_not_asked() -> None:
     swept, passes = sent(asked(control="within-launch"))
     counts = {one.role: len(passes[one.id]) for one in swept.launches}

@@ -153,10 +153,16 @@ def _coverage(observed: ProbeObserved) -> Testimony:
 
 
 def _figures(seen: Sequence[Observation]) -> dict[str, int]:
-    """Return what was compared, the parts of streams and those of several tokens, and of whole tool
-    calls (one that the limit cut is compared with nothing) how many there were."""
+    """Return what was compared, the parts of streams and those of several tokens, and the requests
+    with a tool call, streamed or in one piece, that the limit did not cut (one that it cuts is
+    compared with nothing)."""
+    called = {
+        unit_of(one)
+        for one in seen
+        if one.reply is not None and one.reply.tool_calls and one.finish_reason != LENGTH
+    }
     streams = [
-        (one.reply.stream.tokens, bool(one.reply.tool_calls) and one.finish_reason != LENGTH)
+        (one.reply.stream.tokens, unit_of(one) in called)
         for one in seen
         if one.reply is not None and one.reply.stream is not None
     ]
@@ -164,8 +170,8 @@ def _figures(seen: Sequence[Observation]) -> dict[str, int]:
         "compared": len(pairs(seen)),
         "parts": sum(len(tokens) for tokens, _ in streams),
         "several_tokens": sum(count > 1 for tokens, _ in streams for count in tokens),
-        "tool_calls": sum(called for _, called in streams),
+        "tool_calls": len(called),
         "several_in_tool_calls": sum(
-            count > 1 for tokens, called in streams if called for count in tokens
+            count > 1 for tokens, inside in streams if inside for count in tokens
         ),
     }
