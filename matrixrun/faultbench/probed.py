@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,6 +17,9 @@ from matrixrun.judge import ProbeObserved
 from matrixrun.matrix import fingerprint
 from matrixrun.probes import Answered, Data, Emitted, Probe, Source
 from matrixrun.workloads import Workload
+
+T = TypeVar("T")
+ByArm = Mapping[str, tuple[T, ...]]
 
 
 class Sent(NamedTuple):
@@ -135,3 +139,17 @@ def first(observed: ProbeObserved, requests: int) -> ProbeObserved:
             for arm, many in observed.scores.items()
         },
     )
+
+
+def joined(one: ProbeObserved, other: ProbeObserved) -> ProbeObserved:
+    """Return what was observed of both parts of a probe's requests, as of one."""
+    return replace(
+        one,
+        observations=_joined(one.observations, other.observations),
+        scores=_joined(one.scores, other.scores),
+        records=_joined(one.records, other.records),
+    )
+
+
+def _joined(one: ByArm[T], other: ByArm[T]) -> ByArm[T]:
+    return {arm: (*many, *other[arm]) for arm, many in one.items()}

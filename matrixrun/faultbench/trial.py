@@ -20,7 +20,7 @@ from matrixrun.fanout.actor import PassAnswer
 from matrixrun.fanout.sweep import CONFIRMATION_ROUNDS
 from matrixrun.faultbench.catalogue import Load, Specimen
 from matrixrun.faultbench.pair import Pair
-from matrixrun.faultbench.probed import OffSide, first, observe
+from matrixrun.faultbench.probed import OffSide, first, joined, observe
 from matrixrun.faultbench.result import Seen, TrialResult, caught, place_of, told_of
 from matrixrun.judge import CellObservations, JudgeSettings, ProbeObserved, judge_sweep
 from matrixrun.matrix import fingerprint
@@ -41,6 +41,12 @@ class Block(NamedTuple):
 
     start: int
     end: int
+
+
+# The prompts that a further probe takes its own from; where the first ones show nothing, the next
+# are added. Half of 64 are natural ones, which is as many as a sweep samples.
+OF_A_PROBE = (Block(0, BESIDE_A_PROBE),)
+OF_PROBES = {"sampling": (Block(0, 32), Block(32, 64))}
 
 
 @dataclass
@@ -106,9 +112,14 @@ class Bench:
             self._observe(specimen, seed, block, seen)
         if _spared(specimen):
             self._switch(specimen, seed)
-        seen.probed = self._probed(probe, specimen, seed)
-        seen.ledgers = self._ledgers(written, place_of(specimen))
-        return self._judged(seen)
+        for part in OF_PROBES.get(probe, OF_A_PROBE):
+            more = self._probed(probe, specimen, seed, part)
+            seen.probed = more if seen.probed is None else joined(seen.probed, more)
+            seen.ledgers = self._ledgers(written, place_of(specimen))
+            result = self._judged(seen)
+            if caught(specimen, result.verdict):
+                break
+        return result
 
     @staticmethod
     def _blocks(prompts: int) -> list[Block]:
@@ -181,11 +192,11 @@ class Bench:
         ids = {prompt.id: prompt.token_ids for prompt in base.workload.prompts}
         seen.prompts |= {one.request: ids[one.prompt] for one in answer.observations}
 
-    def _probed(self, kind: str, specimen: Specimen, seed: int) -> ProbeObserved:
+    def _probed(self, kind: str, specimen: Specimen, seed: int, part: Block) -> ProbeObserved:
         of_both = _of_both(specimen)
-        off = self._off_sides.setdefault(fingerprint([kind, seed, of_both]), OffSide())
-        key = fingerprint([specimen.name, seed])
-        return observe(self.pair, kind, self._part(seed, Block(0, BESIDE_A_PROBE)), off, key)
+        off = self._off_sides.setdefault(fingerprint([kind, seed, part, of_both]), OffSide())
+        key = fingerprint([specimen.name, seed, part])
+        return observe(self.pair, kind, self._part(seed, part), off, key)
 
     def _on_pass(self, specimen: Specimen, seed: int, block: Block, base: Baseline) -> PassAnswer:
         role = Role.A if specimen.off_as_on else Role.ON

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from matrixrun.evidence.errors import EngineError
 from matrixrun.evidence.launches import Launch, LaunchEnd, LaunchOutcome, Role
 from matrixrun.evidence.ledger import Closed, Event
-from matrixrun.evidence.requests import Pass
+from matrixrun.evidence.requests import Observation, Pass
 from matrixrun.faultbench import pair, run
 from matrixrun.faultbench.catalogue import SPECIMENS, Specimen
 from matrixrun.faultbench.pair import STATE_BENCH, LaunchDied, Launches
+from matrixrun.faultbench.probed import joined
 from matrixrun.faultbench.result import Seen
 from matrixrun.faultbench.trial import Bench
-from matrixrun.judge import settings_for
+from matrixrun.judge import ProbeObserved, settings_for
 from matrixrun.workloads.prompts import workload_of
 
 TRACED_FAULT = next(one for one in SPECIMENS if one.name == "leaked-step")
@@ -154,3 +156,22 @@ def test_what_earlier_trials_left_in_the_cache_is_in_use_before_this_one(launche
     record = bench.evidence(seen).evidence.records["on"]
     assert record.counters_before == {"kv_cache_usage": 0.25}
     assert record.counters_after == pytest.approx({"kv_cache_usage": 0.3})
+
+
+def test_parts_of_a_probes_requests_are_judged_as_one():
+    def part(*names: str) -> ProbeObserved:
+        seen = tuple(
+            Observation(request=name, prompt=name, category="", token_ids=np.zeros(1, np.int32))
+            for name in names
+        )
+        return ProbeObserved("sampling", False, {"on": seen, "off": seen[:1]}, {}, {})
+
+    whole = joined(part("a", "b"), part("c"))
+    assert [one.request for one in whole.answers("on")] == ["a", "b", "c"]
+    assert [one.request for one in whole.answers("off")] == ["a", "c"]
+
+
+def test_a_trial_is_looked_at_early_and_goes_on_to_the_planned_number():
+    assert Bench._blocks(64) == [(0, 16), (16, 32), (32, 64)]
+    assert Bench._blocks(32) == [(0, 16), (16, 32)]
+    assert Bench._blocks(10) == [(0, 10)]
