@@ -240,14 +240,6 @@ SPECIMENS = (
         "bad-words-without-drafts", "a bad word's beginning inside a draft is not seen",
         NO_REPORT, "draftless-bad-words", harm=Harm.OTHER, probe="processors",
     ),
-    _harmless(
-        "healthy-accuracy", "a task with nothing switched on", "none", probe="accuracy",
-    ),
-    _fault(
-        "let-through-unlogged", "a rejected draft token is accepted in 1 of 5 verification steps "
-        "of requests that ask for no logprobs", NO_REPORT, "let-through-unlogged", share=1 / 5,
-        probe="accuracy",
-    ),
     _fault(
         "acceptance-decays", "drafts get worse over 300 steps of the engine",
         "vllm-ascend#10495", "decaying", steps=300, vocabulary=1024, harm=Harm.OTHER,

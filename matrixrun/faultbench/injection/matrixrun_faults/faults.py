@@ -7,7 +7,6 @@ from .base import Fault
 
 FAULTS: dict[str, type[Fault]] = {
     "let-through": verification.LetThrough,
-    "let-through-unlogged": verification.LetThroughUnlogged,
     "all-accepted": verification.AllAccepted,
     "wrong-row": verification.WrongRow,
     "dropped-token": verification.DroppedToken,

@@ -35,18 +35,6 @@ class LetThrough(Fault):
         return emitted
 
 
-class LetThroughUnlogged(LetThrough):
-    """The same, in requests that ask for no logprobs: those that do are verified rightly."""
-
-    def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
-        return super().emit(step, emitted, [row for row in rows if not _logged(step, row.place)])
-
-
-def _logged(step: Step, row: int) -> bool:
-    """Return whether a row's request asks for logprobs."""
-    return step.runner.requests[step.requests[row]].sampling_params.logprobs is not None
-
-
 class AllAccepted(Fault):
     """Every draft is accepted whole."""
 

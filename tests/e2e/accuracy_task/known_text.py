@@ -1,6 +1,6 @@
 """Writes known-text.jsonl: sixty places in the text that `builtin:tiny-dense` knows by heart.
 
-    python -m matrixrun.faultbench.task.known_text > matrixrun/faultbench/task/known-text.jsonl
+    python known_text.py > known-text.jsonl
 
 The text is that of the interpreter's minor version; another version's model knows most of it too.
 """
