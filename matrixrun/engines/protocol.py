@@ -185,6 +185,11 @@ class Engine(Protocol):
         """The engine's own words when its log ends in a deliberate refusal; None for a crash."""
         ...
 
+    def logged_facts(self, log: str) -> dict[str, Any]:
+        """What only the log of a server that serves tells of it, such as the version of the package
+        that it is part of; these go before what its endpoints say."""
+        ...
+
     @property
     def cpu_tokens_per_second(self) -> float:
         """A rough guess at the tokens a second on CPU, one request in flight, small model."""

@@ -160,7 +160,7 @@ class LaunchBody:
         if self._over:  # abandoned while it was built
             return
         ready = server.start()
-        facts = asyncio.run(warm(self._client()))
+        facts = asyncio.run(warm(self._client())) | server.logged_facts()
         if self._over:  # abandoned in this very moment
             return
         self._outcome = msgspec.structs.replace(
