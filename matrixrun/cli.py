@@ -14,7 +14,13 @@ from typing import Annotated, Any
 import typer
 
 from matrixrun import __version__, cluster_commands
-from matrixrun.evidence.errors import MatrixrunError, StoreError, TrackingError, UserError
+from matrixrun.evidence.errors import (
+    ClusterError,
+    MatrixrunError,
+    StoreError,
+    TrackingError,
+    UserError,
+)
 from matrixrun.evidence.verdicts import EXIT_CODES
 
 EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + "."
@@ -94,7 +100,12 @@ def run(  # noqa: PLR0917 (typer passes by name)
     ] = False,
     deadline: Annotated[
         float | None,
-        typer.Option(min=0, metavar="MINUTES", help="Stop then; what is done stays done."),
+        typer.Option(
+            min=0,
+            metavar="MINUTES",
+            callback=cluster_commands.finite,
+            help="Stop then; what is done stays done.",
+        ),
     ] = None,
     localize: Annotated[
         int | None,
@@ -224,7 +235,13 @@ def schema() -> None:
 @app.command()
 def gc(
     older_than: Annotated[
-        float, typer.Option(metavar="DAYS", help="Only what was not used for so many days.")
+        float,
+        typer.Option(
+            min=0,
+            metavar="DAYS",
+            callback=cluster_commands.finite,
+            help="Only what was not used for so many days.",
+        ),
     ] = 30.0,
     results_root: ResultsRoot = Path("results"),
     delete: Annotated[
@@ -437,7 +454,7 @@ def _main() -> int:  # noqa: PLR0911 (one line for each class of error)
     except UserError as error:
         _say(str(error))
         return 4
-    except (StoreError, TrackingError) as error:
+    except (ClusterError, StoreError, TrackingError) as error:
         _say(str(error))
         return 2
     except MatrixrunError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from matrixrun.cli import _main
 from matrixrun.evidence.verdicts import EXIT_CODES
 
 ROOT = Path(__file__).parents[1]
@@ -179,3 +180,29 @@ def test_a_submission_is_checked_before_a_cluster_is_asked(file: str, results: s
     assert done.returncode == 4
     assert said in done.stderr
     assert "connect" not in done.stderr
+
+
+@pytest.mark.parametrize("number", ["-3", "nan", "inf", "a"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["gc", "--delete", "--older-than"],
+        ["run", "matrices/one-minute.yaml", "--deadline"],
+        ["submit", "matrices/one-minute.yaml", "--results", "/results", "--deadline"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_number_of_days_or_minutes_is_a_number_from_0_on(
+    arguments: list[str],
+    number: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def nothing(*_: object, **__: object) -> None:
+        raise AssertionError("was done all the same")
+
+    for work in ("record.cleanup.clean", "fanout.run_matrix", "fanout.jobs.Jobs"):
+        monkeypatch.setattr(f"matrixrun.{work}", nothing)
+    monkeypatch.setattr(sys, "argv", ["matrixrun", *arguments, number])
+    assert _main() == 4
+    assert arguments[-1] in capsys.readouterr().err

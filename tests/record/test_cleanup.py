@@ -216,3 +216,8 @@ def test_a_deletion_that_is_cut_short_leaves_nothing_that_looks_whole(
         age(left)
     places.clean()
     assert not list(places.results.parent.rglob(f"{DELETING}*"))
+
+
+def test_nothing_to_delete_is_said_so(places: Places) -> None:
+    (said,) = places.clean(delete=False, days=50)
+    assert said == "nothing to delete: nothing here was unused for 50 days"

@@ -85,3 +85,36 @@ def test_an_address_that_mlflow_has_no_store_for_is_told_at_once(uri: str, told:
 )
 def test_addresses_that_mlflow_knows_are_taken(uri: str) -> None:
     assert Tracking(uri, "small").uri == uri
+
+
+@pytest.mark.parametrize("command", ["status", "logs", "stop", "resume"])
+def test_no_cluster_is_guessed_where_none_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["matrixrun", command, "nightly"])
+    assert _main() == 4
+    assert "give --address http://HEAD:8265, or set RAY_API_SERVER_ADDRESS" in (
+        capsys.readouterr().err
+    )
+    monkeypatch.setattr(sys, "argv", ["matrixrun", command, "nightly", "--address", "banana"])
+    assert _main() == 4
+    assert "write http://HEAD:8265" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["stop", "resume"])
+def test_a_folder_that_is_here_has_no_job_to_stop_or_to_resume(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+) -> None:
+    store = make_store(tmp_path / "nightly")
+    store.set_state(SweepState.COMPLETE, exit_code=0)
+    monkeypatch.setattr(sys, "argv", ["matrixrun", command, str(store.root)])
+    assert _main() == 4
+    told = capsys.readouterr().err
+    assert "no cluster is named; its sweep's state: complete" in told
