@@ -121,6 +121,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def method_names(self) -> Mapping[str, str]:
+        """What other engines call a speculation method, with this engine's own name for it."""
+        ...
+
+    @property
     def stops_at_token_ids(self) -> bool:
         """Whether a request can name token ids at which its answer stops."""
         ...

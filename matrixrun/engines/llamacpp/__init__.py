@@ -44,6 +44,7 @@ class LlamaCpp:
     stops_at_strings = False
     default_recipe: Recipe = _command.CPU_RECIPE
     tokenizing = LlamaCppTokenizing()
+    method_names: ClassVar[dict[str, str]] = _command.METHODS
     cache_variables: ClassVar[dict[str, str]] = {"CUDA_CACHE_PATH": "nv"}
     # Measured on two cores: 770 to 1,450 with models of some MB, 40 with 135 M parameters in Q4_1.
     cpu_tokens_per_second = 400.0

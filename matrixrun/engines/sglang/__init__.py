@@ -26,6 +26,7 @@ class SGLang:
     default_recipe: Recipe = _command.DEFAULT_RECIPE
     tokenizing = None
     # The first is where SGLang puts most of what it and its libraries compile.
+    method_names: ClassVar[dict[str, str]] = _command.METHODS
     cache_variables: ClassVar[dict[str, str]] = {
         "SGLANG_CACHE_DIR": "sglang",
         "SGLANG_JIT_CACHE_DIR": "sglang/jit",

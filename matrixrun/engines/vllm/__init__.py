@@ -27,6 +27,7 @@ class VLLM:
     stops_at_strings = True
     default_recipe: Recipe = _command.CPU_RECIPE
     tokenizing = None
+    method_names: ClassVar[dict[str, str]] = {}
     cache_variables: ClassVar[dict[str, str]] = {
         "VLLM_CACHE_ROOT": "vllm",
         "TRITON_CACHE_DIR": "triton",
