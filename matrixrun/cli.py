@@ -178,7 +178,7 @@ def plan(  # noqa: PLR0917 (typer passes by name)
         raise UserError("--nodes has no effect without --simulate", remedy=remedy)
     matrix, whole = planning.plan_file(file)
     known = read_costs(map(folder_of, costs or ()))
-    learned = planning.with_costs(with_expectations(matrix, whole), known)
+    learned = planning.with_costs(with_expectations(matrix, whole, file=str(file)), known)
     made = planning.select(learned, tuple(only or ()))
     if simulate:
         named = "1x8" if nodes is None else nodes

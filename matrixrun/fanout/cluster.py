@@ -45,7 +45,7 @@ def connect(address: str | None = None) -> None:
         "log_to_driver": False,
         "runtime_env": runtime_env,
     }
-    if wanted is None:
+    if is_local(address):
         # Without an address Ray would join whatever cluster was last started on this machine.
         options |= {"address": "local", "include_dashboard": False}
         _start_local(options)
@@ -80,6 +80,11 @@ def _start_local(options: dict[str, Any]) -> None:
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def is_local(given: str | None) -> bool:
+    """Whether `connect(given)` starts a Ray of our own: launches run on this machine then."""
+    return not given and not os.environ.get("RAY_ADDRESS")
 
 
 def check_address(given: str | None) -> None:

@@ -84,8 +84,10 @@ def run_matrix(file: Path, options: RunOptions, report: Report) -> RunEnd:
     cluster.check_address(options.address)  # before there is a folder for it
     matrix, planned = planning.plan_file(file)
     learned = planning.with_costs(planned, read_costs(options.costs))
-    whole = with_expectations(matrix, learned)
+    whole = with_expectations(matrix, learned, file=str(file))
     plan = planning.select(whole, options.only)
+    if cluster.is_local(options.address):
+        planning.require_programs(matrix, plan, file=str(file))
     with choose(quiet=options.quiet) as display:
         for note in whole.notes[len(planned.notes) :]:
             display.note(note)
