@@ -25,6 +25,13 @@ from matrixrun.evidence.verdicts import EXIT_CODES
 
 EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + "."
 
+SIGNED = {0: "signed", 1: "not signed"}
+SIGNOFF_EPILOG = (
+    "Exit codes: "
+    + "; ".join(f"{code} {(EXIT_CODES | SIGNED)[code]}" for code in (0, 1, 2, 3, 4))
+    + "."
+)
+
 # Typer carries a click of its own, whose base of all usage errors has no public name.
 CLICK_ERRORS: tuple[Any, ...] = tuple(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
@@ -41,11 +48,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-models_app = typer.Typer(help="Small checkpoints that matrixrun builds itself.")
+models_app = typer.Typer(help="Small checkpoints that matrixrun builds itself.", epilog=EPILOG)
 app.add_typer(models_app, name="models", no_args_is_help=True)
-baseline_app = typer.Typer(help="What an approved sweep showed, as a file.")
+baseline_app = typer.Typer(help="What an approved sweep showed, as a file.", epilog=EPILOG)
 app.add_typer(baseline_app, name="baseline", no_args_is_help=True)
-cluster_commands.add(app)
+cluster_commands.add(app, EPILOG)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The matrix file.")]
 SweepRef = Annotated[
@@ -186,6 +193,13 @@ def plan(  # noqa: PLR0917 (typer passes by name)
         found = planning.forecast(matrix, made, there, named=named)
         text = planning.forecast_json(found) if as_json else planning.forecast_text(found)
         typer.echo(text, nl=False)
+        if found.impossible:
+            raise UserError(
+                f"--nodes {named}: no node holds {len(found.impossible)} of the "
+                f"{len(made.launches)} launches, such as {found.impossible[0]}",
+                remedy="name larger nodes or more of them, or lower `resources` or the parallel"
+                " sizes",
+            )
     elif as_json:
         sys.stdout.write(json.dumps(planning.to_json(made), indent=2) + "\n")
     else:
@@ -224,7 +238,7 @@ def sync(
     typer.echo(tracking.where())
 
 
-@app.command()
+@app.command(epilog=EPILOG)
 def schema() -> None:
     """Print the JSON Schema of matrix files, for editors."""
     from matrixrun.matrix import json_schema
@@ -232,7 +246,7 @@ def schema() -> None:
     typer.echo(json.dumps(json_schema(), indent=2))
 
 
-@app.command()
+@app.command(epilog=EPILOG)
 def gc(
     older_than: Annotated[
         float,
@@ -274,7 +288,11 @@ def report(
     from matrixrun import signoff as signing
     from matrixrun.evidence.verdicts import Verdict
     from matrixrun.record import opened
+    from matrixrun.record.files import require_place
 
+    for path, named in ((out, "--out"), (junit, "--junit"), (bundles, "--bundles")):
+        if path is not None:
+            require_place(path, named)
     with opened(sweep, results_root) as store:
         typer.echo(signing.write_report(store, out, say=lambda line: typer.echo(line, err=True)))
         if junit is not None:
@@ -302,7 +320,10 @@ def accept_baseline(
     """Write what a sweep showed as a file for review: the expectations of those to come."""
     from matrixrun import signoff as signing
     from matrixrun.record import opened
+    from matrixrun.record.files import require_place
 
+    if out is not None:
+        require_place(out, "--out")
     with opened(sweep, results_root) as store:
         text = signing.accept(store)
         if out is None:
@@ -317,7 +338,7 @@ def accept_baseline(
                 typer.echo(f"not tagged in MLflow: {error}", err=True)
 
 
-@app.command()
+@app.command(epilog=SIGNOFF_EPILOG)
 def signoff(  # noqa: PLR0917 (typer passes by name)
     sweep: SweepRef,
     against: Annotated[
@@ -356,7 +377,7 @@ def signoff(  # noqa: PLR0917 (typer passes by name)
     raise typer.Exit(0 if decision.signed else 1)
 
 
-@models_app.command("list")
+@models_app.command("list", epilog=EPILOG)
 def list_models() -> None:
     """List the `builtin:` checkpoints."""
     from matrixrun import models
@@ -365,7 +386,7 @@ def list_models() -> None:
         typer.echo(name)
 
 
-@models_app.command("build")
+@models_app.command("build", epilog=EPILOG)
 def build_model(
     name: Annotated[str, typer.Argument(help="A `builtin:` name.")],
     python: Annotated[
@@ -404,6 +425,10 @@ def faultbench(
     """Put known faults into a real engine and say which of them the judge catches."""
     from matrixrun.faultbench import BenchOptions, run_bench, show
     from matrixrun.record.cache import cache_folder
+    from matrixrun.record.files import require_place
+
+    if json_file is not None:
+        require_place(json_file, "--json")
 
     def say(line: str) -> None:
         typer.echo(line, err=True)

@@ -34,10 +34,10 @@ def finite(value: float | None) -> float | None:
     return value
 
 
-def add(app: typer.Typer) -> None:
-    """Put the commands into `app`."""
+def add(app: typer.Typer, epilog: str) -> None:
+    """Put the commands into `app`, each with `epilog` at the end of its help."""
     for command in (submit, status, logs, stop, resume):
-        app.command()(command)
+        app.command(epilog=epilog)(command)
 
 
 def submit(  # noqa: PLR0917 (typer passes by name)

@@ -178,7 +178,7 @@ class LaunchBody:
     ) -> S:
         """Build what this node lacks; returns the process group that is to be started."""
         config = self._launch.config
-        self._state = ("building its environment", "")
+        self._state = ("looking for its environment", "")
         environment = engines.prepare(
             config.recipe,
             cache=self._settings.cache,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from doubles import plan
 from matrixrun.evidence.errors import ClusterError, UserError
 from matrixrun.evidence.launches import Gang, Launch
 from matrixrun.fanout import RunOptions, cluster, run_matrix
+from matrixrun.fanout.actor import LaunchSettings
 from matrixrun.fanout.cluster import bundles, infeasible
+from matrixrun.fanout.gang import RunningLaunch
 from matrixrun.plan import Node, Placement
 from matrixrun.record import Store, SweepState
 
@@ -176,3 +179,10 @@ def test_a_sweep_whose_ray_did_not_start_is_left_as_interrupted(
 @pytest.mark.parametrize("address", ["auto", "head:6379", "10.0.0.1:6379", "[::1]:6379"])
 def test_the_address_of_a_head_is_taken(address: str) -> None:
     cluster.check_address(address)
+
+
+def test_a_launch_without_room_says_so_and_one_that_is_over_says_nothing() -> None:
+    running = RunningLaunch(launch(1), LaunchSettings(Path("cache"), 1.0, 1.0, 1.0))
+    assert asyncio.run(running.state()) == ("waiting for room", "")
+    running.release()
+    assert asyncio.run(running.state()) == ("", "")
