@@ -486,7 +486,8 @@ def test_an_address_without_its_scheme_says_how_to_write_it(tmp_path: Path) -> N
         ("quantization: q8_1", "targets: {q8_0: {path: org/x}}", "write `q8_0`, or add `q8_1:"),
         ("batch_size: 1", "target: {path: org/x}\nconstraints: [batch_size / 0 == 1]", "never 0"),
         ("batch_size: 1", "target: {path: org/x}\nworkload: {max_tokens: 999999999}", "1048576"),
-        ("speculation: {method: a, num_speculative_tokens: 1000000}", "target: {path: org/x}", "1024"),
+        ("speculation: {method: a, num_speculative_tokens: 1000000}", "target: {path: org/x}",
+         "1024"),
     ],
 )  # fmt: skip
 def test_what_is_beyond_reason_or_not_there_has_a_plain_remedy(
