@@ -14,10 +14,23 @@ from typing import Annotated, Any
 import typer
 
 from matrixrun import __version__, cluster_commands
-from matrixrun.evidence.errors import MatrixrunError, StoreError, TrackingError, UserError
+from matrixrun.evidence.errors import (
+    ClusterError,
+    MatrixrunError,
+    StoreError,
+    TrackingError,
+    UserError,
+)
 from matrixrun.evidence.verdicts import EXIT_CODES
 
 EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + "."
+
+SIGNED = {0: "signed", 1: "not signed"}
+SIGNOFF_EPILOG = (
+    "Exit codes: "
+    + "; ".join(f"{code} {(EXIT_CODES | SIGNED)[code]}" for code in (0, 1, 2, 3, 4))
+    + "."
+)
 
 # Typer carries a click of its own, whose base of all usage errors has no public name.
 CLICK_ERRORS: tuple[Any, ...] = tuple(
@@ -35,11 +48,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-models_app = typer.Typer(help="Small checkpoints that matrixrun builds itself.")
+models_app = typer.Typer(help="Small checkpoints that matrixrun builds itself.", epilog=EPILOG)
 app.add_typer(models_app, name="models", no_args_is_help=True)
-baseline_app = typer.Typer(help="What an approved sweep showed, as a file.")
+baseline_app = typer.Typer(help="What an approved sweep showed, as a file.", epilog=EPILOG)
 app.add_typer(baseline_app, name="baseline", no_args_is_help=True)
-cluster_commands.add(app)
+cluster_commands.add(app, EPILOG)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The matrix file.")]
 SweepRef = Annotated[
@@ -94,7 +107,12 @@ def run(  # noqa: PLR0917 (typer passes by name)
     ] = False,
     deadline: Annotated[
         float | None,
-        typer.Option(min=0, metavar="MINUTES", help="Stop then; what is done stays done."),
+        typer.Option(
+            min=0,
+            metavar="MINUTES",
+            callback=cluster_commands.finite,
+            help="Stop then; what is done stays done.",
+        ),
     ] = None,
     localize: Annotated[
         int | None,
@@ -167,7 +185,7 @@ def plan(  # noqa: PLR0917 (typer passes by name)
         raise UserError("--nodes has no effect without --simulate", remedy=remedy)
     matrix, whole = planning.plan_file(file)
     known = read_costs(map(folder_of, costs or ()))
-    learned = planning.with_costs(with_expectations(matrix, whole), known)
+    learned = planning.with_costs(with_expectations(matrix, whole, file=str(file)), known)
     made = planning.select(learned, tuple(only or ()))
     if simulate:
         named = "1x8" if nodes is None else nodes
@@ -175,6 +193,13 @@ def plan(  # noqa: PLR0917 (typer passes by name)
         found = planning.forecast(matrix, made, there, named=named)
         text = planning.forecast_json(found) if as_json else planning.forecast_text(found)
         typer.echo(text, nl=False)
+        if found.impossible:
+            raise UserError(
+                f"--nodes {named}: no node holds {len(found.impossible)} of the "
+                f"{len(made.launches)} launches, such as {found.impossible[0]}",
+                remedy="name larger nodes or more of them, or lower `resources` or the parallel"
+                " sizes",
+            )
     elif as_json:
         sys.stdout.write(json.dumps(planning.to_json(made), indent=2) + "\n")
     else:
@@ -213,7 +238,7 @@ def sync(
     typer.echo(tracking.where())
 
 
-@app.command()
+@app.command(epilog=EPILOG)
 def schema() -> None:
     """Print the JSON Schema of matrix files, for editors."""
     from matrixrun.matrix import json_schema
@@ -221,10 +246,16 @@ def schema() -> None:
     typer.echo(json.dumps(json_schema(), indent=2))
 
 
-@app.command()
+@app.command(epilog=EPILOG)
 def gc(
     older_than: Annotated[
-        float, typer.Option(metavar="DAYS", help="Only what was not used for so many days.")
+        float,
+        typer.Option(
+            min=0,
+            metavar="DAYS",
+            callback=cluster_commands.finite,
+            help="Only what was not used for so many days.",
+        ),
     ] = 30.0,
     results_root: ResultsRoot = Path("results"),
     delete: Annotated[
@@ -257,7 +288,11 @@ def report(
     from matrixrun import signoff as signing
     from matrixrun.evidence.verdicts import Verdict
     from matrixrun.record import opened
+    from matrixrun.record.files import require_place
 
+    for path, named in ((out, "--out"), (junit, "--junit"), (bundles, "--bundles")):
+        if path is not None:
+            require_place(path, named)
     with opened(sweep, results_root) as store:
         typer.echo(signing.write_report(store, out, say=lambda line: typer.echo(line, err=True)))
         if junit is not None:
@@ -285,7 +320,10 @@ def accept_baseline(
     """Write what a sweep showed as a file for review: the expectations of those to come."""
     from matrixrun import signoff as signing
     from matrixrun.record import opened
+    from matrixrun.record.files import require_place
 
+    if out is not None:
+        require_place(out, "--out")
     with opened(sweep, results_root) as store:
         text = signing.accept(store)
         if out is None:
@@ -300,7 +338,7 @@ def accept_baseline(
                 typer.echo(f"not tagged in MLflow: {error}", err=True)
 
 
-@app.command()
+@app.command(epilog=SIGNOFF_EPILOG)
 def signoff(  # noqa: PLR0917 (typer passes by name)
     sweep: SweepRef,
     against: Annotated[
@@ -339,7 +377,7 @@ def signoff(  # noqa: PLR0917 (typer passes by name)
     raise typer.Exit(0 if decision.signed else 1)
 
 
-@models_app.command("list")
+@models_app.command("list", epilog=EPILOG)
 def list_models() -> None:
     """List the `builtin:` checkpoints."""
     from matrixrun import models
@@ -348,7 +386,7 @@ def list_models() -> None:
         typer.echo(name)
 
 
-@models_app.command("build")
+@models_app.command("build", epilog=EPILOG)
 def build_model(
     name: Annotated[str, typer.Argument(help="A `builtin:` name.")],
     python: Annotated[
@@ -387,6 +425,10 @@ def faultbench(
     """Put known faults into a real engine and say which of them the judge catches."""
     from matrixrun.faultbench import BenchOptions, run_bench, show
     from matrixrun.record.cache import cache_folder
+    from matrixrun.record.files import require_place
+
+    if json_file is not None:
+        require_place(json_file, "--json")
 
     def say(line: str) -> None:
         typer.echo(line, err=True)
@@ -437,7 +479,7 @@ def _main() -> int:  # noqa: PLR0911 (one line for each class of error)
     except UserError as error:
         _say(str(error))
         return 4
-    except (StoreError, TrackingError) as error:
+    except (ClusterError, StoreError, TrackingError) as error:
         _say(str(error))
         return 2
     except MatrixrunError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -26,10 +27,17 @@ Wait = Annotated[
 ]
 
 
-def add(app: typer.Typer) -> None:
-    """Put the commands into `app`."""
+def finite(value: float | None) -> float | None:
+    """What a number's bounds alone let through: `nan` and `inf` are no time."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a finite number")
+    return value
+
+
+def add(app: typer.Typer, epilog: str) -> None:
+    """Put the commands into `app`, each with `epilog` at the end of its help."""
     for command in (submit, status, logs, stop, resume):
-        app.command()(command)
+        app.command(epilog=epilog)(command)
 
 
 def submit(  # noqa: PLR0917 (typer passes by name)
@@ -56,7 +64,12 @@ def submit(  # noqa: PLR0917 (typer passes by name)
     ] = False,
     deadline: Annotated[
         float | None,
-        typer.Option(min=0, metavar="MINUTES", help="Stop then; what is done stays done."),
+        typer.Option(
+            min=0,
+            metavar="MINUTES",
+            callback=finite,
+            help="Stop then; what is done stays done.",
+        ),
     ] = None,
     python: Annotated[
         str, typer.Option(help="The interpreter on the head node that Ray runs with.")
@@ -132,6 +145,7 @@ def logs(
 
 def stop(sweep: SweepOnCluster, address: Address = None) -> None:
     """End a submitted sweep: engines end, what is done is written, and `resume` goes on."""
+    _refuse_folder(sweep, address, "stop")
     from matrixrun.fanout.jobs import Jobs, describe
 
     jobs = Jobs(address)
@@ -142,6 +156,7 @@ def stop(sweep: SweepOnCluster, address: Address = None) -> None:
 
 def resume(sweep: SweepOnCluster, address: Address = None, wait: Wait = False) -> None:
     """Go on with a submitted sweep that ended early: finished cells are not run again."""
+    _refuse_folder(sweep, address, "resume")
     from matrixrun.fanout.jobs import Jobs
 
     jobs = Jobs(address)
@@ -149,6 +164,26 @@ def resume(sweep: SweepOnCluster, address: Address = None, wait: Wait = False) -
     typer.echo(f"submitted: {job.id} (attempt {job.attempt})")
     if wait:
         raise typer.Exit(jobs.verdict(jobs.follow(job, _say)))
+
+
+def _refuse_folder(sweep: str, address: str | None, command: str) -> None:
+    """Where a results folder on this machine is meant, no cluster has a job for it."""
+    from matrixrun.evidence.errors import UserError
+    from matrixrun.record.standing import here, state_of
+
+    folder = here(sweep, address)
+    if folder is None:
+        return
+    local = {
+        "stop": "Ctrl-C ends a `matrixrun run` where it was started",
+        "resume": f"`matrixrun run FILE --results {folder}` goes on with it",
+    }
+    raise UserError(
+        f"{folder} is a results folder on this machine, and no cluster is named; its sweep's"
+        f" state: {state_of(folder)}",
+        remedy=f"{local[command]}; of a submitted sweep, name the cluster: --address"
+        " http://HEAD:8265",
+    )
 
 
 def _say(text: str) -> None:

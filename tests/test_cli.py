@@ -6,10 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from matrixrun.cli import _main, app
 from matrixrun.evidence.verdicts import EXIT_CODES
 
 ROOT = Path(__file__).parents[1]
@@ -179,3 +183,59 @@ def test_a_submission_is_checked_before_a_cluster_is_asked(file: str, results: s
     assert done.returncode == 4
     assert said in done.stderr
     assert "connect" not in done.stderr
+
+
+@pytest.mark.parametrize("number", ["-3", "nan", "inf", "a"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["gc", "--delete", "--older-than"],
+        ["run", "matrices/one-minute.yaml", "--deadline"],
+        ["submit", "matrices/one-minute.yaml", "--results", "/results", "--deadline"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_number_of_days_or_minutes_is_a_number_from_0_on(
+    arguments: list[str],
+    number: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def nothing(*_: object, **__: object) -> None:
+        raise AssertionError("was done all the same")
+
+    for work in ("record.cleanup.clean", "fanout.run_matrix", "fanout.jobs.Jobs"):
+        monkeypatch.setattr(f"matrixrun.{work}", nothing)
+    monkeypatch.setattr(sys, "argv", ["matrixrun", *arguments, number])
+    assert _main() == 4
+    assert arguments[-1] in capsys.readouterr().err
+
+
+def commands(group: typer.Typer = app, *path: str) -> Iterator[tuple[str, ...]]:
+    for command in group.registered_commands:
+        name = command.name or command.callback.__name__.replace("_", "-")
+        yield (*path, name)
+    for inner in group.registered_groups:
+        yield from commands(inner.typer_instance, *path, inner.name)
+
+
+@pytest.mark.parametrize("command", list(commands()), ids=" ".join)
+def test_the_help_of_every_command_says_what_its_exit_codes_mean(command: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(app, [*command, "--help"])
+    assert shown.exit_code == 0
+    assert "Exit codes: 0 " in shown.output
+
+
+def test_a_mistake_in_the_expectations_file_has_its_place_in_the_matrix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.yaml").write_text("name: 1\n")
+    write(tmp_path, SMALL.replace("[SPECULATED]", "4") + "expectations: mine.yaml\n")
+    monkeypatch.chdir(tmp_path)
+    for command in (["plan"], ["run", "--no-tracking"]):
+        monkeypatch.setattr(sys, "argv", ["matrixrun", *command, "small.yaml"])
+        assert _main() == 4
+        told = capsys.readouterr().err
+        assert "small.yaml:8: expectations: " in told
+        assert "name is not a mapping of metrics" in told
+    assert not (tmp_path / "results").exists()

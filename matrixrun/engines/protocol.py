@@ -121,6 +121,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def method_names(self) -> Mapping[str, str]:
+        """What other engines call a speculation method, with this engine's own name for it."""
+        ...
+
+    @property
     def stops_at_token_ids(self) -> bool:
         """Whether a request can name token ids at which its answer stops."""
         ...
@@ -183,6 +188,11 @@ class Engine(Protocol):
 
     def recognise_refusal(self, log: str) -> str | None:
         """The engine's own words when its log ends in a deliberate refusal; None for a crash."""
+        ...
+
+    def logged_facts(self, log: str) -> dict[str, Any]:
+        """What only the log of a server that serves tells of it, such as the version of the package
+        that it is part of; these go before what its endpoints say."""
         ...
 
     @property

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from matrixrun.engines import containers, tracebacks
 from matrixrun.engines.environments import USED, Environment
@@ -156,6 +157,10 @@ class Server:
         except OSError:
             return ""
         return mask_text("\n".join(text.splitlines()[-lines:]), self._env)
+
+    def logged_facts(self) -> dict[str, Any]:
+        """What the engine's log alone tells of it, see Engine.logged_facts."""
+        return self.engine.logged_facts(self._whole_log())
 
     def root_cause(self) -> str | None:
         """The exception that ended the engine, as its log tells it; None where it tells none."""

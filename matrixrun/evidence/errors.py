@@ -10,6 +10,7 @@ MatrixrunError              shown as one message, never as a traceback
 │   │   └── EngineKilled    ... by SIGKILL from outside, which says nothing about the engine
 │   └── EngineHung          ... by making no progress within its bound
 ├── EvaluationError         an accuracy task could not be put to a server
+├── ClusterError            a local Ray did not start; run again resumes
 ├── StoreError              the results folder cannot be read or written
 └── TrackingError           MLflow cannot be reached; results stay in the results folder
 """
@@ -85,6 +86,10 @@ class EvaluationError(MatrixrunError):
     def __init__(self, message: str, *, log_tail: str = "", remedy: str | None = None) -> None:
         self.log_tail = log_tail
         super().__init__(message, remedy=remedy)
+
+
+class ClusterError(MatrixrunError):
+    """A Ray of our own did not come up on this machine, which is mostly for want of time."""
 
 
 class StoreError(MatrixrunError):

@@ -160,7 +160,7 @@ class LaunchBody:
         if self._over:  # abandoned while it was built
             return
         ready = server.start()
-        facts = asyncio.run(warm(self._client()))
+        facts = asyncio.run(warm(self._client())) | server.logged_facts()
         if self._over:  # abandoned in this very moment
             return
         self._outcome = msgspec.structs.replace(
@@ -178,7 +178,7 @@ class LaunchBody:
     ) -> S:
         """Build what this node lacks; returns the process group that is to be started."""
         config = self._launch.config
-        self._state = ("building its environment", "")
+        self._state = ("looking for its environment", "")
         environment = engines.prepare(
             config.recipe,
             cache=self._settings.cache,

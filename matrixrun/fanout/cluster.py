@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,12 +12,14 @@ from typing import Any
 
 import ray
 
-from matrixrun.evidence.errors import UserError
+from matrixrun.evidence.errors import ClusterError, UserError
 from matrixrun.evidence.launches import Gang
 from matrixrun.plan import Node, Placement, holds, share
 
 RETURN_SECONDS = 600.0
 """How long what no living node holds may wait for nodes that were lost."""
+
+LOCAL_ATTEMPTS = 2
 
 PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 
@@ -29,11 +32,12 @@ def connect(address: str | None = None) -> None:
 
     Raises:
         UserError: the cluster cannot be reached.
+        ClusterError: a local one did not start, twice.
     """
     if ray.is_initialized():
         return
+    check_address(address)
     wanted = address or os.environ.get("RAY_ADDRESS")
-    _check(wanted, "--address" if address else "RAY_ADDRESS")
     # Workers import this very package; an installed copy on the nodes is used where there is one.
     runtime_env = {"env_vars": {"PYTHONPATH": _python_path()}}
     options: dict[str, Any] = {
@@ -41,30 +45,69 @@ def connect(address: str | None = None) -> None:
         "log_to_driver": False,
         "runtime_env": runtime_env,
     }
-    if wanted is None:
+    if is_local(address):
         # Without an address Ray would join whatever cluster was last started on this machine.
         options |= {"address": "local", "include_dashboard": False}
-    else:
-        options["address"] = wanted
+        _start_local(options)
+        return
     try:
-        ray.init(**options)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        where = wanted or "a local cluster"
+        ray.init(address=wanted, **options)
+    except Exception as error:  # Ray raises bare ones too
         raise UserError(
-            f"Ray: cannot connect to {where}: {error}",
+            f"Ray: cannot connect to {wanted}: {_first_line(error)}",
             remedy="check --address and that `ray status` works there; a cluster that requires a"
             " token needs RAY_AUTH_MODE=token in this shell too",
         ) from error
 
 
-def _check(address: str | None, named: str) -> None:
-    """Refuse an address that the driver cannot work with: Ray would try for half a minute first.
+def _start_local(options: dict[str, Any]) -> None:
+    """Start a Ray of our own; where it does not come up in its own time, once more."""
+    for attempt in range(1, LOCAL_ATTEMPTS + 1):
+        try:
+            ray.init(**options)
+            return
+        except Exception as error:  # one that is too slow is a bare Exception
+            ray.shutdown()
+            if attempt == LOCAL_ATTEMPTS:
+                raise ClusterError(
+                    f"Ray did not start on this machine in {attempt} attempts: "
+                    f"{_first_line(error)}",
+                    remedy="the machine is mostly too busy, or short of memory or of room in /tmp:"
+                    " let other work end, then run the same again (with --results, the folder is"
+                    " resumed)",
+                ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def is_local(given: str | None) -> bool:
+    """Whether `connect(given)` starts a Ray of our own: launches run on this machine then."""
+    return not given and not os.environ.get("RAY_ADDRESS")
+
+
+def check_address(given: str | None) -> None:
+    """Refuse an address (`--address`, or RAY_ADDRESS without it) that the driver cannot work with:
+    Ray would try for half a minute first.
 
     A client's connection (`ray://`) has neither placement on chosen nodes nor what is free on each;
     `http://` is the dashboard's, which takes jobs.
+
+    Raises:
+        UserError: it is no address of a cluster's head as seen from its nodes.
     """
-    scheme = "" if address is None else address.partition("://")[0].lower()
-    if address is None or scheme == address.lower():
+    address, named = given or os.environ.get("RAY_ADDRESS"), "--address" if given else "RAY_ADDRESS"
+    if not address or address in ("auto", "local"):
+        return
+    scheme = address.partition("://")[0].lower()
+    if scheme == address.lower():
+        if not re.fullmatch(r"\S+:\d+", address):
+            raise UserError(
+                f"{named} {address}: is not the address of a cluster",
+                remedy="write HOST:6379, the port of the head node's Ray, or `auto` for the cluster"
+                " that this machine is part of",
+            )
         return
     dashboard = address if scheme.startswith("http") else "http://HEAD:8265"
     raise UserError(

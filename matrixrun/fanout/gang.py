@@ -58,6 +58,7 @@ class RunningLaunch:
         self._ready: asyncio.Future[Any]
         self._actor: Any = None
         self._followers: Followers | None = None
+        self._released = False
 
     async def place(self) -> None:
         """Wait for the gang's resources, then put the actor there.
@@ -173,8 +174,8 @@ class RunningLaunch:
 
     async def state(self) -> tuple[str, str]:
         """What the launch is doing now, and its latest line; empty when it cannot say."""
-        if self._actor is None:
-            return "waiting for its gang", ""
+        if self._actor is None or self._released:
+            return "" if self._released else "waiting for room", ""
         return await state_of(self._actor)
 
     async def finish(self) -> Finished:
@@ -194,6 +195,7 @@ class RunningLaunch:
 
     def release(self) -> None:
         """Let go of the gang. The engine's guard ends the engine with its actor in any case."""
+        self._released = True
         if self._actor is not None:
             with suppress(RayError, GetTimeoutError):
                 ray.get(self._actor.finish.remote(identify=False), timeout=STOP_SECONDS)

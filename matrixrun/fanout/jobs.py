@@ -7,12 +7,15 @@ refuses an id that was used, so two people cannot begin the same attempt.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import re
 import shlex
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,6 +28,7 @@ from matrixrun.evidence.verdicts import EXIT_CODES
 from matrixrun.fanout.parcel import pack
 from matrixrun.matrix import Matrix
 from matrixrun.record import is_url
+from matrixrun.record.standing import ADDRESSES
 
 SWEEP = "matrixrun.sweep"
 SUBMISSION = "matrixrun.submission"
@@ -89,19 +93,21 @@ class Jobs:
 
     Args:
         address: of the cluster's dashboard (`http://HEAD:8265`); None takes
-            RAY_API_SERVER_ADDRESS or RAY_ADDRESS, or a cluster on this machine.
+            RAY_API_SERVER_ADDRESS or RAY_ADDRESS.
 
     Raises:
-        UserError: the cluster does not answer, or refuses us.
+        UserError: no cluster is named, or it does not answer, or refuses us.
     """
 
     def __init__(self, address: str | None) -> None:
+        _check_named(address)
         from ray.job_submission import JobSubmissionClient
 
         for name in CHATTY:
             logging.getLogger(name).setLevel(logging.WARNING)
-        self._where = address or "the cluster"
-        self._client: Any = self._asked(lambda: JobSubmissionClient(address))
+        self._where = address or next(filter(None, map(os.environ.get, ADDRESSES)), "")
+        with _without_stderr():
+            self._client: Any = self._asked(lambda: JobSubmissionClient(address))
 
     def submit(self, submission: Submission) -> Job:
         """Send a matrix file and what it names, and begin the sweep or its next attempt.
@@ -252,6 +258,34 @@ class Jobs:
                 remedy="check --address (the dashboard's, http://HEAD:8265) and that"
                 " `ray job list` works with it",
             ) from error
+
+
+@contextlib.contextmanager
+def _without_stderr() -> Iterator[None]:
+    """What Ray's native code says on its way to an error that is told in our words."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _check_named(address: str | None) -> None:
+    """Refuse to guess: left alone, Ray's client takes whatever cluster runs on this machine."""
+    if address is None and not any(os.environ.get(name) for name in ADDRESSES):
+        raise UserError(
+            "no cluster is named",
+            remedy="give --address http://HEAD:8265, or set RAY_API_SERVER_ADDRESS to it",
+        )
+    if address is not None and not re.match(r"https?://\S", address):
+        raise UserError(
+            f"--address {address}: is not the address of a cluster's dashboard",
+            remedy="write http://HEAD:8265",
+        )
 
 
 def entry_point(submission: Submission, file: str) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from matrixrun import plan as planning
 from matrixrun.evidence.cells import Cell
-from matrixrun.evidence.errors import StoreError, TrackingError
+from matrixrun.evidence.errors import ClusterError, StoreError, TrackingError, UserError
 from matrixrun.evidence.verdicts import CellEvidence
 from matrixrun.fanout import cluster
 from matrixrun.fanout.actor import LaunchSettings
@@ -41,6 +41,7 @@ from matrixrun.record.files import being_written, locked
 from matrixrun.record.remote import Remote
 from matrixrun.record.replay import judge_store, withdraw_if_changed
 
+INCOMPLETE = 2
 TRACKING_SECONDS = 600.0  # that the end waits for MLflow: some 2,000 cells; `sync` sends the rest
 
 
@@ -78,11 +79,15 @@ def run_matrix(file: Path, options: RunOptions, report: Report) -> RunEnd:
     Raises:
         UserError: the file, the options or the results folder are not usable.
         StoreError: the results folder cannot be written.
+        ClusterError: no local Ray came up; the folder is there and says so.
     """
+    cluster.check_address(options.address)  # before there is a folder for it
     matrix, planned = planning.plan_file(file)
     learned = planning.with_costs(planned, read_costs(options.costs))
-    whole = with_expectations(matrix, learned)
+    whole = with_expectations(matrix, learned, file=str(file))
     plan = planning.select(whole, options.only)
+    if cluster.is_local(options.address):
+        planning.require_programs(matrix, plan, file=str(file))
     with choose(quiet=options.quiet) as display:
         for note in whole.notes[len(planned.notes) :]:
             display.note(note)
@@ -239,7 +244,11 @@ class _Run:
 
     def _fan_out(self, left: Plan) -> None:
         """Run the launches that are left, until they end or it is cut short."""
-        cluster.connect(self.options.address)
+        try:
+            cluster.connect(self.options.address)
+        except (ClusterError, UserError):
+            self.store.set_state(SweepState.INTERRUPTED, exit_code=INCOMPLETE)
+            raise
         cache = cache_folder()
         try:
             with _interruptible():

@@ -123,6 +123,8 @@ class Sweep:
             await asyncio.sleep(POLL_SECONDS)
             for name, running in list(self.running.items()):
                 doing, line = await running.state()
+                if self.running.get(name) is not running:
+                    continue  # it ended while it was asked
                 known, known_line = shown.get(name, ("", ""))
                 shown[name] = (doing, line)
                 if doing not in ("", known, *SERVING):

@@ -14,6 +14,9 @@ SPECULATION_FIELDS = ("method", "num_speculative_tokens", "draft")
 TYPO_CUTOFF = 0.85
 """How like a field an option must look to be taken for its misspelling: options are the engine's
 own words and passed on untouched, so only near-identical ones are stopped."""
+MOST_SIZE = 2**16
+MOST_DRAFTED = 2**10
+"""Far beyond what engines take: a number above is a slip of the pen."""
 BOOLEAN_WORDS = {"on": "true", "yes": "true", "off": "false", "no": "false"}
 
 
@@ -40,7 +43,7 @@ def _read_optional_text(value: Any, key: Key) -> str | None:
     return None if value is None else _read_text(value, key)
 
 
-def _read_size(value: Any, key: Key) -> int:
+def _read_size(value: Any, key: Key, most: int = MOST_SIZE) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         message = f"must be a whole number, but is {described(value)}"
         quoted = isinstance(value, str) and value.isdigit()
@@ -49,6 +52,9 @@ def _read_size(value: Any, key: Key) -> int:
     if value < 1:
         remedy = "write a whole number of at least 1"
         raise Invalid(Problem(key, f"must be at least 1, but is {value}", remedy))
+    if value > most:
+        remedy = f"write a whole number of at most {most}"
+        raise Invalid(Problem(key, f"must be at most {most}, but is {value}", remedy))
     return value
 
 
@@ -101,7 +107,7 @@ def read_speculation_fields(value: Any, key: Key) -> dict[str, Any]:
     if "method" in value:
         _read_text(value["method"], (*key, "method"))
     if "num_speculative_tokens" in value:
-        _read_size(value["num_speculative_tokens"], (*key, "num_speculative_tokens"))
+        _read_size(value["num_speculative_tokens"], (*key, "num_speculative_tokens"), MOST_DRAFTED)
     if "draft" in value:
         _read_optional_text(value["draft"], (*key, "draft"))
     return dict(value)
@@ -115,7 +121,7 @@ _SPECULATION_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "method": {"type": "string", "minLength": 1},
-        "num_speculative_tokens": {"type": "integer", "minimum": 1},
+        "num_speculative_tokens": {"type": "integer", "minimum": 1, "maximum": MOST_DRAFTED},
         "draft": {"type": ["string", "null"], "description": "an entry of the model's drafts"},
     },
     "description": "further keys are passed to the engine untouched",
@@ -123,6 +129,6 @@ _SPECULATION_SCHEMA: dict[str, Any] = {
 
 TEXT = AxisType(_read_text, str, {"type": "string", "minLength": 1})
 OPTIONAL_TEXT = AxisType(_read_optional_text, str, {"type": ["string", "null"], "minLength": 1})
-SIZE = AxisType(_read_size, str, {"type": "integer", "minimum": 1})
+SIZE = AxisType(_read_size, str, {"type": "integer", "minimum": 1, "maximum": MOST_SIZE})
 FLAG = AxisType(_read_flag, lambda v: "on" if v else "off", {"type": ["boolean", "null"]})
 SPECULATION = AxisType(_read_speculation, _speculation_word, _SPECULATION_SCHEMA)

@@ -11,7 +11,7 @@ from matrixrun.evidence.cells import AxisValue, Speculation
 from matrixrun.matrix.checkpoints import target_of
 from matrixrun.matrix.constraints import Constraint, ConstraintError
 from matrixrun.matrix.grid import complete_include, read_grid, read_include, read_rule
-from matrixrun.matrix.problems import Key, Problem, did_you_mean, raise_problems
+from matrixrun.matrix.problems import Key, Problem, closest, did_you_mean, raise_problems
 from matrixrun.matrix.schema import AttachSpec, EngineSpec, Matrix, ModelSpec
 
 PROBES = (
@@ -56,9 +56,9 @@ def check_files(matrix: Matrix, *, file: str) -> None:
     workload = matrix.workload.path
     if workload is not None and not Path(workload).is_file():
         remedy = "write a path relative to the matrix file's folder"
-        problems.append(Problem(("workload", "path"), f"there is no file {workload}", remedy))
+        problems.append(Problem(("workload", "path"), no_file(workload), remedy))
     if matrix.accuracy is not None and not Path(matrix.accuracy.task).is_file():
-        message = f"there is no file {matrix.accuracy.task}"
+        message = no_file(matrix.accuracy.task)
         remedy = "write a path relative to the matrix file's folder"
         problems.append(Problem(("accuracy", "task"), message, remedy))
     for name, engine in matrix.engines.items():
@@ -67,6 +67,11 @@ def check_files(matrix: Matrix, *, file: str) -> None:
             message = f"there is no folder {engine.overlay}"
             problems.append(Problem(("engines", name, "overlay"), message, remedy))
     raise_problems(file, matrix.source.positions, problems)
+
+
+def no_file(path: str) -> str:
+    """What to say of a path where there is no file to read."""
+    return f"{path} is a folder, not a file" if Path(path).is_dir() else f"there is no file {path}"
 
 
 def _engine_problems(matrix: Matrix) -> Iterable[Problem]:
@@ -254,8 +259,10 @@ def _written_speculations(
 def _quantization_problem(key: Key, value: str, models: Mapping[str, ModelSpec]) -> Problem:
     known = {name for model in models.values() for name in model.targets}
     where = " or ".join(f"models.{name}.targets" for name in models)
+    meant = closest(value, known)
+    there = f"write `{meant}`" if meant else f"write one of {', '.join(sorted(known))}"
     remedy = (
-        f"{did_you_mean(value, known).rstrip('?')}, or add `{value}: {{path: ...}}` to {where}"
+        f"{f'{there}, or ' if known else ''}add `{value}: {{path: ...}}` to {where}"
         " (with `online: true` if the engine is to quantize that checkpoint itself)"
     )
     return Problem(key, f"`{value}` has no entry under {where}", remedy)

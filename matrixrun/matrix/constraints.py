@@ -66,9 +66,12 @@ class Constraint:
         try:
             return _truth(self._term(axes), self.text)
         except ZeroDivisionError:
-            raise ConstraintError(f"`{self.text}` divides by zero") from None
+            message = f"`{self.text}` divides by zero"
+            remedy = "divide by what is never 0, or multiply the other side by it"
+            raise ConstraintError(message, remedy) from None
         except OverflowError:
-            raise ConstraintError(f"`{self.text}` gives too large a number") from None
+            message = f"`{self.text}` gives too large a number"
+            raise ConstraintError(message, "multiply fewer or smaller numbers") from None
 
 
 def _parse(text: str) -> ast.expr:
@@ -100,7 +103,8 @@ def _constant(node: ast.Constant, text: str) -> Term:
     if not isinstance(value, str | int | float | bool | None):
         raise ConstraintError(f"`{_source(node, text)}` is not allowed in a constraint", _FORM)
     if isinstance(value, int | float) and not abs(value) <= MAX_NUMBER:
-        raise ConstraintError(f"the number {_source(node, text)[:20]} is too large")
+        message = f"the number {_source(node, text)[:20]} is too large"
+        raise ConstraintError(message, f"write numbers of at most {MAX_NUMBER:.0e}")
     return lambda _: value
 
 

@@ -24,6 +24,14 @@ class Problem:
     remedy: str | None = None
 
 
+class Remedied(ValueError):
+    """A value that a field's own check turns down, with what to write instead."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        self.remedy = remedy
+        super().__init__(message)
+
+
 class Invalid(Exception):
     """Carries one problem out of a function that reads a single value."""
 

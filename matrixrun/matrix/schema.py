@@ -8,11 +8,17 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr
 
+from matrixrun.matrix.axis_types import MOST_SIZE
 from matrixrun.matrix.paths import dotted_path, file_path, interpreter_path
+from matrixrun.matrix.problems import Remedied
 from matrixrun.matrix.source import Source
 
 Whole = Annotated[int, Field(strict=True)]
 Size = Annotated[int, Field(strict=True, ge=1)]
+# Far beyond what any engine serves: a number above is a slip, and would be planned for hours.
+Requests = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+Tokens = Annotated[int, Field(strict=True, ge=1, le=2**20)]
+Rows = Annotated[int, Field(strict=True, ge=1, le=MOST_SIZE)]
 Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Switch = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, Field(min_length=1)]
@@ -28,6 +34,8 @@ def _address(text: str) -> str:
         whole = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
     except ValueError:
         whole = False
+    if not whole and re.fullmatch(r"[\w.-]+:\d+(?:/\S*)?", text):
+        raise Remedied("must be an address with its scheme", f"write http://{text}")
     if not whole:
         raise ValueError("must be the address of a server, such as https://host:8000")
     if "@" in parts.netloc:
@@ -65,7 +73,7 @@ class LimitsSpec(Section):
     """Pinned equal in both arms, because speculation changes the engine's own defaults."""
 
     max_model_len: Annotated[Whole, Field(ge=16)] | None = None
-    max_num_seqs: Size | None = None
+    max_num_seqs: Rows | None = None
     max_num_batched_tokens: Size | None = None
     block_size: Size | None = None
     kv_cache_bytes: Size | None = None
@@ -130,13 +138,14 @@ class WorkloadSpec(Section):
     """What is sent: `prompts` prompts of at most `max_tokens` output tokens each.
 
     `categories` names workloads to draw from in equal parts; `path` is the user's own JSONL
-    (`{"prompt": ...}` or `{"token_ids": [...]}` a line) instead. `prompt_tokens` is the range of
-    prompt lengths in tokens."""
+    (`{"prompt": ...}` or `{"token_ids": [...]}` a line) instead, all of it (up to the default of
+    `prompts`) where `prompts` is not given. `prompt_tokens` is the range of prompt lengths in
+    tokens."""
 
-    prompts: Size = 300
-    max_tokens: Size = 256
+    prompts: Requests = 300
+    max_tokens: Tokens = 256
     categories: tuple[str, ...] = ("decided", "natural")
-    prompt_tokens: tuple[Size, Size] = (16, 128)
+    prompt_tokens: tuple[Tokens, Tokens] = (16, 128)
     path: FilePath | None = None
     chat: Switch | None = None
     ignore_eos: Switch = False

@@ -118,6 +118,7 @@ def _wrong_value(words: _Words, key: Key, kind: str, value: Any, detail: ErrorDe
         remedy = "use letters, digits, `.`, `_` and `-`, a letter or digit first"
     elif kind == "value_error":
         message = str(context["error"])
+        remedy = getattr(context["error"], "remedy", remedy)
     elif kind == "too_long":
         message, remedy = f"has more than {context['max_length']} items", "remove the others"
     return Problem(key, message, remedy)

@@ -21,7 +21,7 @@ render     render_text, to_json, interaction_lines
 from matrixrun.plan.arms import CONVERSATION_TURNS, batch_size
 from matrixrun.plan.bound import lower_bound
 from matrixrun.plan.build import build
-from matrixrun.plan.checks import plan_file
+from matrixrun.plan.checks import plan_file, require_programs
 from matrixrun.plan.cost import EXTRA_ANSWERS, EXTRA_IN_FLIGHT
 from matrixrun.plan.forecast import Forecast, forecast, forecast_json, forecast_text
 from matrixrun.plan.learned import Costs, Measured, with_costs
@@ -62,6 +62,7 @@ __all__ = [
     "parse_nodes",
     "plan_file",
     "render_text",
+    "require_programs",
     "select",
     "share",
     "simulate",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from matrixrun.evidence.launches import Launch, Role
 from matrixrun.matrix import Expansion, Matrix
 from matrixrun.plan.cost import answers_each, launch_seconds, total_seconds
+from matrixrun.plan.methods import method_notes
 from matrixrun.plan.notes import attach_notes, capacity_notes, strength_notes, surface_notes
 from matrixrun.plan.order import in_order
 from matrixrun.plan.power import power_notes
@@ -44,6 +45,7 @@ def build(matrix: Matrix, expansion: Expansion) -> Plan:
         confirmation_launches_at_most=len(groups),
         notes=(
             *power_notes(matrix, len(shared.pairs)),
+            *method_notes(ordered),
             *capacity_notes(ordered),
             *attach_notes(matrix, ordered),
             *surface_notes(matrix, ordered),

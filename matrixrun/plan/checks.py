@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from matrixrun import engines, models
 from matrixrun.engines import binaries
-from matrixrun.evidence.errors import UserError
+from matrixrun.evidence.errors import MatrixError, UserError
 from matrixrun.matrix import AXES, CLIENT_AXES, Expansion, Matrix, expand, load
-from matrixrun.matrix.problems import Key, Problem, raise_problems
+from matrixrun.matrix.checks import no_file
+from matrixrun.matrix.problems import Key, Problem, error_at, key_text, raise_problems
 from matrixrun.matrix.schema import CheckpointSpec, ModelSpec
 from matrixrun.plan.build import build
+from matrixrun.plan.methods import missing_drafts
 from matrixrun.plan.types import Plan
 from matrixrun.workloads import check_categories, check_file
 
@@ -26,7 +32,86 @@ def plan_file(file: Path) -> tuple[Matrix, Plan]:
     matrix = load(file)
     expansion = expand(matrix, file=str(file))
     check(matrix, expansion, file=str(file))
-    return matrix, build(matrix, expansion)
+    matrix, notes = _with_own_prompts(matrix)
+    notes += [f"{key_text(p.key)}: {p.message}" for p in absent_programs(matrix, expansion)]
+    try:
+        plan = build(matrix, expansion)
+    except MatrixError:
+        raise
+    except UserError as error:
+        raise _located(matrix, error, str(file)) from error
+    return matrix, msgspec.structs.replace(plan, notes=(*plan.notes, *notes))
+
+
+def _located(matrix: Matrix, error: UserError, file: str) -> UserError:
+    """The error of an engine's or a model's entry, with the place of that entry in the file."""
+    for section, entries in (("engines", matrix.engines), ("models", matrix.models)):
+        for name in sorted(entries, key=len, reverse=True):
+            found = re.match(
+                rf"{section}\.{re.escape(name)}(?:: |\.)(?:([a-z_.]+): )?", error.message
+            )
+            if found is None:
+                continue
+            parts = found[1].split(".") if found[1] else []
+            spec = matrix.engines[name] if section == "engines" else None
+            if spec is not None and parts and not getattr(spec, parts[0], True):
+                arms = [arm for arm in ("on", "off") if getattr(getattr(spec, arm), parts[0], ())]
+                parts = [*arms[:1], *parts]
+            key = (section, name, *parts)
+            words = error.message[found.end() :]
+            return error_at(file, matrix.source.positions, key, words, error.remedy)
+    return error
+
+
+def _with_own_prompts(matrix: Matrix) -> tuple[Matrix, list[str]]:
+    """The matrix with the number of prompts that its own file has, where it does not say how many;
+    and what of the file is not used."""
+    spec = matrix.workload
+    if spec.path is None:
+        return matrix, []
+    survey = check_file(spec)
+    notes = []
+    if survey.different > survey.used:
+        least = "at least " if survey.trouble else ""
+        notes.append(
+            f"workload.path: the first {survey.used} of {least}{survey.different} different "
+            "prompts are used."
+        )
+    if survey.trouble is not None:
+        message = survey.trouble.message.removeprefix("workload.path: ")
+        notes.append(f"workload.path: behind the prompts that are used: {message}")
+    if survey.used != spec.prompts:
+        workload = spec.model_copy(update={"prompts": survey.used})
+        matrix = matrix.model_copy(update={"workload": workload}).located(matrix.source)
+    return matrix, notes
+
+
+def absent_programs(matrix: Matrix, expansion: Expansion) -> list[Problem]:
+    """Interpreters and servers that engines name and this machine does not have. A cluster's nodes
+    may have them, so it is a mistake only where launches run here."""
+    used = {str(cell.axes["engine"]) for cell in expansion.cells}
+    problems = []
+    for name, engine in matrix.engines.items():
+        if name not in used or engine.image is not None:
+            continue
+        for key, program in (("python", engine.python), ("binary", engine.binary)):
+            if program is None or program.startswith(binaries.PREFIX) or shutil.which(program):
+                continue
+            there = "cannot be executed" if Path(program).exists() else "is not there"
+            remedy = "correct the path, or run where it lies"
+            message = f"{program} {there} on this machine"
+            problems.append(Problem(("engines", name, key), message, remedy))
+    return problems
+
+
+def require_programs(matrix: Matrix, plan: Plan, *, file: str) -> None:
+    """Refuse to start launches on this machine with a program that it does not have.
+
+    Raises:
+        MatrixError: naming the engine's key and the path.
+    """
+    found = absent_programs(matrix, Expansion(cells=plan.cells, excluded=()))
+    raise_problems(file, matrix.source.positions, found)
 
 
 def check(matrix: Matrix, expansion: Expansion, *, file: str) -> None:
@@ -42,6 +127,7 @@ def check(matrix: Matrix, expansion: Expansion, *, file: str) -> None:
         *(p for name in matrix.engines if name in used for p in _engine(matrix, name)),
         *(p for name, model in matrix.models.items() if name in used for p in _model(name, model)),
         *(p for name in matrix.engines if name in used for p in _attached(matrix, expansion, name)),
+        *missing_drafts(matrix, expansion),
         *_expectations(matrix),
         *_categories(matrix),
         *_prompts(matrix),
@@ -108,7 +194,7 @@ def _expectations(matrix: Matrix) -> Iterator[Problem]:
     if named is not None and not Path(named).is_file():
         yield Problem(
             ("expectations",),
-            f"there is no file {named}",
+            no_file(named),
             "correct the path, or write the file with `matrixrun baseline accept SWEEP --out FILE`",
         )
 

@@ -115,7 +115,8 @@ def forecast_text(found: Forecast) -> str:
         return duration(seconds, like=found.makespan)
 
     rows = [
-        f"on {found.nodes} ({unit}), {found.rounds:.1f} rounds:",
+        f"on {found.nodes} ({unit}), {found.rounds:.1f} rounds (launches of mean length that each"
+        f" {unit} serves in turn):",
         f"  this order             {time(found.makespan)}",
         f"  no order can beat      {time(found.bound)}; this one is {over:.1%} above",
         f"  as the matrix lists    {time(found.first_come)}, what fits first",

@@ -104,6 +104,10 @@ def render_text(plan: Plan) -> str:
     Commands are one line each, however long: they are there to be copied.
     """
     parts = [_summary(plan)]
+    if plan.cells and not plan.pairs:
+        parts.append(
+            "nothing would run: every cell is refused before launch, with the reasons below"
+        )
     if plan.interactions is not None:
         rows = interaction_lines(plan.interactions, len(plan.cells))
         parts.append(_section("covering array", rows))

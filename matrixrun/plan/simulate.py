@@ -18,6 +18,9 @@ from matrixrun.evidence.launches import Launch
 from matrixrun.plan.nodes import Node, Placement, Running, less, more, share
 from matrixrun.plan.order import Queue
 
+MOST_NODES = 10_000
+"""More would take minutes to simulate and is no cluster that runs one sweep."""
+
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """What was simulated. `starts` maps a launch to the second at which it starts, `impossible`
@@ -104,6 +107,11 @@ def parse_nodes(text: str, accelerator: str | None) -> list[Node]:
                 " matrix that runs on CPU), and 16x8,4x4 for two kinds of nodes",
             )
         count, size = int(found[1]), int(found[2])
+        if len(nodes) + count > MOST_NODES:
+            raise UserError(
+                f"--nodes: {text!r} is more than the {MOST_NODES} nodes that can be simulated",
+                remedy="write nodes first, what each holds second: 16x8 is sixteen of eight",
+            )
         cpus = math.inf if accelerator else float(size)
         nodes += [
             Node(f"n{len(nodes) + i}", cpus, size if accelerator else 0, accelerator, math.inf)

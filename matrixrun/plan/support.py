@@ -6,6 +6,7 @@ without it, cannot be expressed. What it cannot know stands in engines/support.y
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -103,6 +104,7 @@ def render() -> str:
     ])  # fmt: skip
 
 
+@functools.cache
 def known(kind: str) -> Mapping[str, Any]:
     """What engines/support.yaml says of an engine: methods, ran, refused, dies."""
     text = files("matrixrun.engines").joinpath("support.yaml").read_text(encoding="utf-8")

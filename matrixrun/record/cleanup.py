@@ -34,18 +34,19 @@ def clean(
     are looked at.
     Engines that outlived their launcher are listed too, and ended when `delete` is set.
     """
-    for orphan in engines.orphans():
+    orphans = engines.orphans()
+    for orphan in orphans:
         say(f"{'ending' if delete else 'would end'} orphaned engine process {orphan}")
     if delete:
         engines.end_orphans()
         forget_the_dead(cache_folder())
     before = time.time() - unused_seconds
-    total = 0
+    total = found = 0
     words = _running_words() | claimed(cache_folder())
     for folder, lock in _folders(results_root):
         if _last_used(folder) >= before:
             continue
-        size = _size(folder)
+        size, found = _size(folder), found + 1
         if any(_names(word, folder) for word in words):
             say(f"in use: {folder}")
         elif not delete:
@@ -54,6 +55,9 @@ def clean(
         elif _delete(folder, lock, before, say):
             say(f"deleted {folder} ({size / 2**20:.0f} MiB)")
             total += size
+    if not found and not orphans:
+        say(f"nothing to delete: nothing here was unused for {unused_seconds / 86400:g} days")
+        return
     hint = "" if delete or not total else "; add --delete to do it"
     say(f"{total / 2**30:.2f} GiB{hint}")
 

@@ -101,6 +101,8 @@ def _print_group(console: Console, group: Sequence[CellResult]) -> None:
         _print_cells(console, [result.cell.id for result in group])
     console.print(Padding(Text(first.reason), (0, 0, 0, 2), expand=False))
     for finding in by_severity(first.findings):
+        if finding.text == first.reason and not _is_fault(finding.severity):
+            continue  # said already
         line = Text(f"{finding.severity} ", style="red" if _is_fault(finding.severity) else "dim")
         line.append(f"{finding.kind}: {finding.text}", style="none")
         console.print(Padding(line, (0, 0, 0, 2), expand=False))

@@ -192,6 +192,7 @@ class PlainDisplay(QuietDisplay):
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._began: dict[str, float] = {}
+        self._told: dict[str, str] = {}
 
     def started(self, head: SweepHead) -> None:
         """Two lines."""
@@ -214,8 +215,11 @@ class PlainDisplay(QuietDisplay):
         self.note(f"launch {launch} {state} after {duration(age)}{told}")
 
     def cell(self, result: CellResult) -> None:
-        """A line with verdict and reason."""
-        self.note(f"cell {result.cell.id} {verdict_words(result)}: {result.reason}")
+        """A line with verdict and reason; what is the same at the end is not said again."""
+        line = f"cell {result.cell.id} {verdict_words(result)}: {result.reason}"
+        if self._told.get(result.cell.id) != line:
+            self._told[result.cell.id] = line
+            self.note(line)
 
 
 class LiveDisplay(QuietDisplay):

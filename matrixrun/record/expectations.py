@@ -21,6 +21,7 @@ from matrixrun.evidence.errors import UserError
 from matrixrun.judge import Expectation
 from matrixrun.judge.witnesses.acceptance import LENGTH, POSITION, RATE, is_acceptance_metric
 from matrixrun.matrix import Matrix
+from matrixrun.matrix.problems import error_at
 from matrixrun.plan import Plan
 from matrixrun.record.files import sha256
 
@@ -98,15 +99,22 @@ def read_expectations(path: str | Path) -> tuple[Expectation, ...]:
     )
 
 
-def with_expectations(matrix: Matrix, plan: Plan) -> Plan:
-    """Return a plan with notes on what the matrix's expectations file says of other cells.
+def with_expectations(matrix: Matrix, plan: Plan, *, file: str) -> Plan:
+    """Return a plan with notes on what the expectations file of a matrix, read from `file`, says of
+    other cells.
 
     Raises:
-        UserError: as `read_expectations`.
+        MatrixError: as `read_expectations`, with the place where the matrix names that file.
     """
     if matrix.expectations is None:
         return plan
-    told = unknown_cells(read_expectations(matrix.expectations), plan.cells)
+    try:
+        expected = read_expectations(matrix.expectations)
+    except UserError as error:
+        message = error.message.removeprefix("expectations: ")
+        key = ("expectations",)
+        raise error_at(file, matrix.source.positions, key, message, error.remedy) from error
+    told = unknown_cells(expected, plan.cells)
     return msgspec.structs.replace(plan, notes=(*plan.notes, *told))
 
 

@@ -228,3 +228,21 @@ def checked(path: Path, data: bytes, expected: str, remedy: str) -> bytes:
             remedy=remedy,
         )
     return data
+
+
+def require_place(path: Path, named: str) -> None:
+    """Refuse a file or folder that is to be written where more than the last folder on the way is
+    missing, or one directly below the root: that is a slip of the pen, and no place to make.
+
+    Raises:
+        UserError: naming the first folder that is not there.
+    """
+    parent = path.absolute().parent
+    above = parent.parent
+    if parent.is_dir() or (above.is_dir() and above != above.parent):
+        return
+    missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
+    raise UserError(
+        f"{named} {path}: there is no folder {(missing or [parent])[-1]}",
+        remedy="make it first, or correct the path",
+    )

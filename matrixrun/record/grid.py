@@ -82,8 +82,10 @@ def lay_out(results: Sequence[CellResult], *, across: Sequence[str] | None = Non
     columns: dict[str, None] = {}
     for result in _in_order(results, across_axes):
         columns[labels(result.cell.axes, across_axes) or "verdict"] = None
+    # One row needs no name, and where the column says `verdict` already, the row does not.
+    alone = "default" if down_axes else "verdict" if across_axes else ""
     for result in _in_order(results, down_axes):
-        row = labels(result.cell.axes, down_axes) or ("default" if down_axes else "verdict")
+        row = labels(result.cell.axes, down_axes) or alone
         column = labels(result.cell.axes, across_axes) or "verdict"
         table.setdefault(row, {})[column] = result
     return Grid(

@@ -71,13 +71,25 @@ def cell_run(result: CellResult, evidence: CellEvidence | None, sweep: SweepInfo
     return RunContent(
         key=cell.fingerprint,
         name=cell_run_name(cell, result.verdict),
-        params={k: shorten(v, LONGEST_PARAM) for k, v in params(cell).items()},
+        params={
+            k: shorten(v, LONGEST_PARAM) for k, v in (params(cell) | _versions(evidence)).items()
+        },
         metrics=metrics,
         tags={k: shorten(v, LONGEST_TAG) for k, v in tags.items()} | _source(sweep),
         status=_cell_status(result),
         start=start,
         end=start + round(1000 * seconds),
     )
+
+
+def _versions(evidence: CellEvidence | None) -> dict[str, str]:
+    """Which engine ran in each arm, as it said itself: `engine.on` "vllm 0.9.1"."""
+    outcomes = evidence.outcomes if evidence is not None else {}
+    return {
+        f"engine.{arm}": f"{facts.get('engine', '')} {facts['version']}".strip()
+        for arm, role in (("on", "on"), ("off", "A"))
+        if role in outcomes and (facts := outcomes[role].facts).get("version")
+    }
 
 
 def _cell_status(result: CellResult) -> str:

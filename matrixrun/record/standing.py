@@ -53,6 +53,15 @@ def standing_text(folder: Path) -> str:
     return "\n".join(f"{name:12}{text}" for name, text in rows)
 
 
+def state_of(folder: Path) -> str:
+    """Whether a sweep runs, is complete, or was interrupted, in words.
+
+    Raises:
+        StoreError: the folder is damaged.
+    """
+    return _state(Store.open(folder))
+
+
 def _state(store: Store) -> str:
     if store.info.state is not SweepState.RUNNING:
         return str(store.info.state)

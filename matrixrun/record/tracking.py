@@ -23,7 +23,7 @@ import msgspec
 from matrixrun.evidence.errors import StoreError, TrackingError, UserError
 from matrixrun.matrix.problems import did_you_mean
 from matrixrun.record.artifacts import Artifact, cell_artifacts, digest, staged, sweep_artifacts
-from matrixrun.record.files import read_json, write_json
+from matrixrun.record.files import read_json, require_place, write_json
 from matrixrun.record.grid import worst_first
 from matrixrun.record.masking import mask
 from matrixrun.record.runs import (
@@ -363,11 +363,14 @@ def default_uri() -> str:
 
 
 def check_scheme(uri: str) -> None:
-    """Refuse an address that MLflow has no store for, before it and its stores are imported.
+    """Refuse an address that MLflow has no store for, before it and its stores are imported, and a
+    database in a folder that would have to be made with all those above it.
 
     Raises:
-        UserError: MLflow knows no such scheme.
+        UserError: MLflow knows no such scheme, or there is no such folder.
     """
+    if uri.startswith("sqlite:///") and (file := uri.removeprefix("sqlite:///").split("?")[0]):
+        require_place(Path(file), "--tracking-uri")
     scheme, separator, _ = uri.partition("://")
     if not separator or scheme.partition("+")[0].lower() in SCHEMES:
         return

@@ -159,8 +159,8 @@ class _Weighing:
             matched = [r for r in self._results.values() if fault.matches(r.cell)]
             gone = [r for r in matched if not _shows(fault, r) and r.verdict is Verdict.PASS]
             there = [r for r in matched if _shows(fault, r)]
-            late = [r.cell.id for r in there if self._overdue(r.cell.id, fault)]
-            unknown = [r.cell.id for r in there if not self._version(r.cell.id)]
+            late = [r.cell.id for r in there if self._ended(r.cell.id, fault)]
+            unknown = [r.cell.id for r in there if self._ended(r.cell.id, fault) is None]
             if nowhere := fault.nowhere(self._decided):
                 self.notes.append(f"known fault {nowhere}")
             if gone:
@@ -171,7 +171,7 @@ class _Weighing:
             if unknown:
                 self.reasons.append(
                     f"known fault {fault.words()} ({fault.link}) was to end in {fault.ends_in}: "
-                    f"{unknown[0]} never said which version its engine is"
+                    f"{unknown[0]} {self._unordered(unknown[0])}"
                 )
             if late:
                 self.reasons.append(
@@ -180,9 +180,19 @@ class _Weighing:
                     + (f" and {len(late) - 1} more" if len(late) > 1 else "")
                 )
 
-    def _overdue(self, cell: str, fault: KnownFault) -> bool:
+    def _ended(self, cell: str, fault: KnownFault) -> bool | None:
+        """Whether the fault should have ended in this cell's engine; None where nobody can say."""
         version = self._version(cell)
-        return bool(version) and reached(version, fault.ends_in)
+        return reached(version, fault.ends_in) if version else None
+
+    def _unordered(self, cell: str) -> str:
+        version = self._version(cell)
+        return (
+            f"ran {version}, which has no order with it: write `ends_in` as the report shows the "
+            "engine's versions"
+            if version
+            else "never said which version its engine is"
+        )
 
     def _version(self, cell: str) -> str:
         return self.new.cells[cell].engine.rpartition(" ")[2]

@@ -40,6 +40,7 @@ from matrixrun.matrix.validation import validated
 from matrixrun.matrix.yaml12 import parse
 
 LEAST_HASH = 8
+_BUILD = re.compile(r"b\d")
 
 
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -174,9 +175,12 @@ def read_policy(path: Path) -> Policy:
 _REMEDY = "docs/signoff.md says what may stand there"
 
 
-def reached(version: str, limit: str) -> bool:
+def reached(version: str, limit: str) -> bool | None:
     """Return whether an engine's version is `limit` or later (PEP 440 where both are, else by the
-    numbers in them, such as llama.cpp's b4321)."""
+    numbers in them, such as llama.cpp's b4321); None where one is a build's number and the other a
+    package's version, which have no order."""
+    if bool(_BUILD.match(version)) != bool(_BUILD.match(limit)):
+        return None
     try:
         return Version(version) >= Version(limit)
     except InvalidVersion:

@@ -27,6 +27,7 @@ from matrixrun.workloads.prompts import Prompt
 from matrixrun.workloads.tokenizer import Tokenizer
 
 CATEGORY = "own"
+_TURNS = 'write {"conversations": [{"from": "human", "value": "..."}]}'
 KEYS = ("prompt", "token_ids", "conversations", "turns")
 ROLES = {"human": "user", "gpt": "assistant", "user": "user", "assistant": "assistant",
          "system": "system", "chatgpt": "assistant", "bard": "assistant"}  # fmt: skip
@@ -75,26 +76,49 @@ def read(spec: WorkloadSpec, tokenizer: Tokenizer, *, vocabulary_size: int) -> t
     raise _too_few(spec, len(prompts))
 
 
-def check_file(spec: WorkloadSpec) -> None:
-    """Look at the lines that `read` would read, as far as that needs no tokenizer.
+@dataclass(frozen=True)
+class Survey:
+    """What a file of prompts holds: how many are used, how many different ones there are (as far
+    as it can be read), and what is wrong behind those that are used."""
+
+    used: int
+    different: int
+    trouble: UserError | None = None
+
+
+def check_file(spec: WorkloadSpec) -> Survey:
+    """Look at the lines that `read` would read, as far as that needs no tokenizer, and at those
+    behind them. Where the matrix does not say how many prompts, it is all of them, up to the
+    default.
 
     Raises:
         UserError: as `read` does; what is refused here is refused there with every tokenizer.
     """
     different: set[tuple[Any, ...]] = set()
-    for line in _lines(spec):
-        if line.token_ids is not None:
-            _check_length(line.token_ids, line.where, spec)
-        different.add(line.content)
-        if len(different) == spec.prompts:
-            return
-    raise _too_few(spec, len(different))
+    trouble = None
+    try:
+        for line in _lines(spec):
+            if line.token_ids is not None and len(different) < spec.prompts:
+                _check_length(line.token_ids, line.where, spec)
+            different.add(line.content)
+    except UserError as error:
+        if len(different) < spec.prompts:
+            raise
+        trouble = error
+    used = min(len(different), spec.prompts)
+    if used == 0 or (used < spec.prompts and "prompts" in spec.model_fields_set):
+        raise _too_few(spec, len(different))
+    return Survey(used, len(different), trouble)
 
 
 def _too_few(spec: WorkloadSpec, found: int) -> UserError:
+    if not found:
+        return UserError(
+            f"{_path(spec)}: holds no prompt", remedy='write one a line: {"prompt": "..."}'
+        )
     return UserError(
         f"{_path(spec)}: holds {found} different prompts; workload.prompts asks for {spec.prompts}",
-        remedy=f"add prompts or write `prompts: {max(1, found)}`",
+        remedy=f"add prompts, write `prompts: {found}`, or leave `prompts` out: all are used then",
     )
 
 
@@ -111,7 +135,7 @@ def _lines(spec: WorkloadSpec) -> Iterator[_Line]:
 def _entries(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield line number and object of each line that is not blank."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"workload.path: {path} cannot be read: {error}",
@@ -145,7 +169,10 @@ def _line(entry: dict[str, Any], where: str) -> _Line:
     category = _category(entry, where)
     if key == "token_ids":
         if not isinstance(value, list) or any(type(item) is not int for item in value):
-            raise UserError(f"{where}: token_ids must be a list of integers")
+            raise UserError(
+                f"{where}: token_ids must be a list of integers",
+                remedy='write {"token_ids": [1, 2, 3]}',
+            )
         return _Line(where, category, token_ids=tuple(value))
     if key == "conversations":
         return _Line(where, category, messages=_messages(value, where))
@@ -153,7 +180,10 @@ def _line(entry: dict[str, Any], where: str) -> _Line:
         first, *further = _turns(value, where)
         return _Line(where, category, text=first, further=tuple(further))
     if not isinstance(value, str) or not value:
-        raise UserError(f"{where}: prompt must be a text that is not empty")
+        raise UserError(
+            f"{where}: prompt must be a text that is not empty",
+            remedy="write the prompt, or remove the line",
+        )
     return _Line(where, category, text=value)
 
 
@@ -179,7 +209,10 @@ def _chat(spec: WorkloadSpec, tokenizer: Tokenizer) -> bool:
 def _category(entry: dict[str, Any], where: str) -> str:
     value = entry.get("category", CATEGORY)
     if not isinstance(value, str) or not value:
-        raise UserError(f"{where}: category must be a text that is not empty")
+        raise UserError(
+            f"{where}: category must be a text that is not empty",
+            remedy="write a name, or remove `category`",
+        )
     return value
 
 
@@ -205,18 +238,18 @@ def _follow_ups(
 def _messages(given: Any, where: str) -> tuple[tuple[str, str], ...]:
     """Return the turns as role and content, up to the last one of the user."""
     if not isinstance(given, list) or not given:
-        raise UserError(f"{where}: conversations must be a list of turns")
+        raise UserError(f"{where}: conversations must be a list of turns", remedy=_TURNS)
     messages = [_message(turn, f"{where}: conversations[{i}]") for i, turn in enumerate(given)]
     while messages and messages[-1][0] != "user":
         messages.pop()
     if not messages:
-        raise UserError(f"{where}: conversations holds no turn of the user")
+        raise UserError(f"{where}: conversations holds no turn of the user", remedy=_TURNS)
     return tuple(messages)
 
 
 def _message(turn: Any, where: str) -> tuple[str, str]:
     if not isinstance(turn, dict):
-        raise UserError(f"{where}: must be an object")
+        raise UserError(f"{where}: must be an object", remedy=_TURNS)
     sender = turn.get("from", turn.get("role"))
     content = turn.get("value", turn.get("content"))
     if sender not in ROLES:
@@ -224,14 +257,16 @@ def _message(turn: Any, where: str) -> tuple[str, str]:
             f"{where}: from {sender!r} is not known", remedy=f"one of {', '.join(ROLES)}"
         )
     if not isinstance(content, str):
-        raise UserError(f"{where}: needs `value`, a text")
+        raise UserError(f"{where}: needs `value`, a text", remedy=_TURNS)
     return ROLES[sender], content
 
 
 def _check_length(token_ids: tuple[int, ...], where: str, spec: WorkloadSpec) -> None:
     most = spec.prompt_tokens[1]
     if not token_ids:
-        raise UserError(f"{where}: the prompt has no tokens")
+        raise UserError(
+            f"{where}: the prompt has no tokens", remedy="write the prompt, or remove the line"
+        )
     if len(token_ids) > most:
         raise UserError(
             f"{where}: {len(token_ids)} tokens; workload.prompt_tokens allows {most}",

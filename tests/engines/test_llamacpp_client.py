@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scripted_server import Reply, Script, ScriptedServer
 
+from matrixrun.engines import get
 from matrixrun.engines.llamacpp import reports
 from matrixrun.engines.llamacpp.client import LlamaCppClient
 from matrixrun.evidence.errors import EngineDied
@@ -331,3 +332,16 @@ def test_counters_have_the_names_that_the_judge_knows() -> None:
         "spec_decode_num_drafts": 10.0,
         "spec_decode_num_accepted_tokens_per_pos.1": 3.0,
     }
+
+
+def test_a_build_without_a_number_has_the_version_of_the_package_that_it_is_in() -> None:
+    assert (
+        reports.facts({"build_info": "b9876-0123abcd"}, None, None)["version"] == "b9876-0123abcd"
+    )
+    assert reports.facts({"build_info": "b0-unknown"}, None, None)["version"] is None
+    log = "load: b0\nin_process.py: xllamacpp 2026.10.11549\nmain: server is listening\n"
+    assert get("llamacpp").logged_facts(log) == {
+        "package": "xllamacpp",
+        "version": "2026.10.11549",
+    }
+    assert get("llamacpp").logged_facts("in_process.py: listening on http://x\n") == {}

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
 from doubles import plan
 
-from matrixrun.evidence.errors import UserError
+from matrixrun.evidence.errors import ClusterError, UserError
 from matrixrun.evidence.launches import Gang, Launch
-from matrixrun.fanout import cluster
+from matrixrun.fanout import RunOptions, cluster, run_matrix
+from matrixrun.fanout.actor import LaunchSettings
 from matrixrun.fanout.cluster import bundles, infeasible
+from matrixrun.fanout.gang import RunningLaunch
 from matrixrun.plan import Node, Placement
+from matrixrun.record import Store, SweepState
 
 HEAD = Node(id="head", cpus=4, accelerators=0, accelerator=None)
 H100 = Node(id="h", cpus=64, accelerators=8, accelerator="H100")
+MATRIX = """\
+name: small
+engines: {vllm: {kind: vllm}}
+models: {dense: {target: {path: org/target}}}
+grid: {engine: vllm, model: dense, speculation: {method: ngram, num_speculative_tokens: 2}}
+"""
 L4 = Node(id="l", cpus=16, accelerators=4, accelerator="L4")
 
 
@@ -110,3 +121,68 @@ def test_an_address_from_outside_the_cluster_is_refused_at_once_with_what_to_do(
     assert address in caught.value.message
     assert ("RAY_ADDRESS" in caught.value.message) == by_variable
     assert "matrixrun submit FILE --address http://" in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize("starts", [2, 3])
+def test_a_local_ray_that_is_slow_to_start_is_started_once_more_then_told_as_a_busy_machine(
+    monkeypatch: pytest.MonkeyPatch, starts: int
+) -> None:
+    tried: list[object] = []
+
+    def init(**options: object) -> None:
+        tried.append(options["address"])
+        if len(tried) < starts:
+            raise Exception(  # noqa: TRY002 (as Ray does)
+                "The current node timed out during startup. This could happen ..."
+            )
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", init)
+    if starts == 2:
+        cluster.connect()
+    else:
+        with pytest.raises(ClusterError) as caught:
+            cluster.connect()
+        assert "timed out during startup" in caught.value.message
+        assert "too busy" in str(caught.value.remedy)
+        assert "resumed" in str(caught.value.remedy)
+    assert tried == ["local", "local"]
+
+
+@pytest.mark.parametrize("address", ["banana", "head:port", "ray://head:10001"])
+def test_an_address_of_no_cluster_is_refused_before_there_is_a_results_folder(
+    tmp_path: Path, address: str
+) -> None:
+    (tmp_path / "m.yaml").write_text(MATRIX)
+    options = RunOptions(results=tmp_path / "out", address=address, track=False, quiet=True)
+    with pytest.raises(UserError, match=address):
+        run_matrix(tmp_path / "m.yaml", options, lambda store: store.root)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_sweep_whose_ray_did_not_start_is_left_as_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(_: object) -> None:
+        raise ClusterError("Ray did not start")
+
+    monkeypatch.setattr(cluster, "connect", busy)
+    (tmp_path / "m.yaml").write_text(MATRIX)
+    options = RunOptions(results=tmp_path / "out", track=False, quiet=True)
+    with pytest.raises(ClusterError):
+        run_matrix(tmp_path / "m.yaml", options, lambda store: store.root)
+    info = Store.open(tmp_path / "out").info
+    assert (info.state, info.exit_code) == (SweepState.INTERRUPTED, 2)
+
+
+@pytest.mark.parametrize("address", ["auto", "head:6379", "10.0.0.1:6379", "[::1]:6379"])
+def test_the_address_of_a_head_is_taken(address: str) -> None:
+    cluster.check_address(address)
+
+
+def test_a_launch_without_room_says_so_and_one_that_is_over_says_nothing() -> None:
+    running = RunningLaunch(launch(1), LaunchSettings(Path("cache"), 1.0, 1.0, 1.0))
+    assert asyncio.run(running.state()) == ("waiting for room", "")
+    running.release()
+    assert asyncio.run(running.state()) == ("", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,6 +63,7 @@ class ClientDouble:
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> ClientDouble:
     double = ClientDouble()
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://head:8265")
     monkeypatch.setattr("ray.job_submission.JobSubmissionClient", lambda *_: double)
     return double
 
@@ -186,3 +188,18 @@ def test_the_entry_point_says_all_that_was_asked(asked: Submission) -> None:
     assert entry_point(everything, "m.yaml") == (
         "python -m matrixrun run m.yaml --results /r/x --only 'a b' --deadline 90 --no-tracking"
     )
+
+
+def test_what_rays_native_code_says_while_it_does_not_connect_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def client(*_: object) -> None:
+        os.write(2, b"gcs_client.cc:210: Failed to get cluster ID\n")
+        raise RuntimeError("Timed out while waiting for GCS to become available.")
+
+    monkeypatch.setattr("ray.job_submission.JobSubmissionClient", client)
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    monkeypatch.delenv("RAY_API_SERVER_ADDRESS", raising=False)
+    with pytest.raises(UserError, match="head:6379: Timed out"):
+        Jobs(None)
+    assert "gcs_client" not in capfd.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 from matrix_files import GOOD, changed
 
 from matrixrun.evidence.errors import MatrixError
-from matrixrun.matrix import load
+from matrixrun.matrix import expand, load
 from matrixrun.matrix.problems import MatrixErrors
 
 Mistake = Callable[[str], MatrixError]
@@ -465,3 +465,43 @@ def test_too_many_combinations(mistake: Mistake) -> None:
     error = mistake(changed("[1, 2]", f"{many}\n  pipeline_parallel_size: {many}"))
     assert (error.line, error.key) == (17, "grid")
     assert "2,870,408 combinations" in error.message
+
+
+def test_an_address_without_its_scheme_says_how_to_write_it(tmp_path: Path) -> None:
+    text = '{kind: vllm, attach: {off: "localhost:8000", on: "http://localhost:8001"}}'
+    file = tmp_path / "m.yaml"
+    file.write_text(f"name: m\nengines:\n  one: {text}\nmodels: {{}}\ngrid: {{}}\n")
+    with pytest.raises(MatrixError, match="must be an address with its scheme") as caught:
+        load(file)
+    assert caught.value.key == "engines.one.attach.off"
+    assert caught.value.remedy == "write http://localhost:8000"
+
+
+@pytest.mark.parametrize(
+    ("grid", "models", "remedy"),
+    [
+        ("batch_size: 100000000", "target: {path: org/x}", "at most 65536"),
+        ("tensor_parallel_size: 100000000", "target: {path: org/x}", "at most 65536"),
+        ("quantization: q4", "targets: {q8_0: {path: org/x}}", "write one of q8_0, or add `q4:"),
+        ("quantization: q8_1", "targets: {q8_0: {path: org/x}}", "write `q8_0`, or add `q8_1:"),
+        ("batch_size: 1", "target: {path: org/x}\nconstraints: [batch_size / 0 == 1]", "never 0"),
+        ("batch_size: 1", "target: {path: org/x}\nworkload: {max_tokens: 999999999}", "1048576"),
+        ("speculation: {method: a, num_speculative_tokens: 1000000}", "target: {path: org/x}",
+         "1024"),
+    ],
+)  # fmt: skip
+def test_what_is_beyond_reason_or_not_there_has_a_plain_remedy(
+    tmp_path: Path, grid: str, models: str, remedy: str
+) -> None:
+    model, _, rest = models.partition("\n")
+    speculation = "  speculation: {method: a, num_speculative_tokens: 1}\n"
+    speculation = "" if grid.startswith("speculation") else speculation
+    file = tmp_path / "m.yaml"
+    file.write_text(
+        f"name: m\nengines: {{one: {{kind: vllm}}}}\nmodels: {{two: {{{model}}}}}\n"
+        f"grid:\n  engine: one\n  model: two\n{speculation}  {grid}\n{rest}\n"
+    )
+    with pytest.raises(MatrixError) as caught:
+        expand(load(file), file=str(file))
+    assert remedy in str(caught.value.remedy)
+    assert caught.value.line

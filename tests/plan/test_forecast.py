@@ -185,3 +185,23 @@ def test_a_plan_on_cores_is_simulated_on_cores():
     found = forecast(asked, planned, parse_nodes("1x2", None), named="1x2")
     assert found.accelerator is None
     assert found.makespan >= found.bound > 0
+
+
+def test_a_cluster_beyond_reason_is_refused_at_once():
+    for text in ("100000000x8", "9999x8,9999x4"):
+        with pytest.raises(UserError, match="10000 nodes that can be simulated"):
+            parse_nodes(text, "H100")
+
+
+def test_launches_that_no_node_holds_are_told_and_no_success():
+    done = CliRunner().invoke(
+        app, ["plan", "matrices/gpu-hybrid-mtp.yaml", "--simulate", "--nodes", "2x1"]
+    )
+    assert "left out, since no node holds them" in done.output
+    assert isinstance(done.exception, UserError)  # exit code 4
+    assert "no node holds" in done.exception.message
+
+
+def test_rounds_are_explained_where_they_stand():
+    found = forecast(matrix(), plan(), parse_nodes("1x2", None), named="1x2")
+    assert "rounds (launches of mean length that each core serves in turn):" in forecast_text(found)

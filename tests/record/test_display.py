@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 from small_sweeps import FINDING, make_cell, make_result
 
-from matrixrun.evidence.verdicts import CellResult, Verdict
+from matrixrun.evidence.verdicts import CellResult, Severity, Verdict
 from matrixrun.record import Display, SweepHead, choose
 from matrixrun.record.display import LiveDisplay, PlainDisplay, QuietDisplay, duration
 
@@ -170,3 +171,31 @@ def test_a_log_in_ascii_does_not_end_the_sweep(
 
 def test_durations_are_read_at_a_glance() -> None:
     assert [duration(s) for s in (4.23, 200, 7500)] == ["4.2 s", "3 min 20 s", "2 h 05 min"]
+
+
+def test_a_job_log_gives_the_final_verdict_only_where_it_changed() -> None:
+    display = choose(console=console())
+    kept, changed = results()[:2]
+    for result in (kept, changed, kept, msgspec.structs.replace(changed, reason="two of them")):
+        display.cell(result)
+    lines = shown(display).splitlines()
+    assert [line.rpartition(": ")[2] for line in lines[1:]] == ["one wrong token", "two of them"]
+    assert len(lines) == 3
+
+
+def test_a_table_of_one_cell_says_verdict_once() -> None:
+    display = choose(console=console())
+    display.final(results()[:1], 0, root=ROOT)
+    assert shown(display).count("verdict") == 1
+
+
+def test_a_notice_that_is_the_reason_itself_is_not_said_twice() -> None:
+    reason = "lossy by design"
+    notice = msgspec.structs.replace(FINDING, severity=Severity.NOTICE, text=reason)
+    display = choose(console=console())
+    display.final(
+        [make_result(make_cell(1), Verdict.REFUSED, findings=(notice,), reason=reason)],
+        0,
+        root=ROOT,
+    )
+    assert shown(display).count(reason) == 1

@@ -11,6 +11,7 @@ from small_sweeps import make_cell, make_store, run_cell
 from matrixrun.cli import _main
 from matrixrun.evidence.errors import UserError
 from matrixrun.record import SweepState, Tracking
+from matrixrun.record.files import require_place
 from matrixrun.record.standing import here, standing_text
 
 
@@ -85,3 +86,61 @@ def test_an_address_that_mlflow_has_no_store_for_is_told_at_once(uri: str, told:
 )
 def test_addresses_that_mlflow_knows_are_taken(uri: str) -> None:
     assert Tracking(uri, "small").uri == uri
+
+
+@pytest.mark.parametrize("command", ["status", "logs", "stop", "resume"])
+def test_no_cluster_is_guessed_where_none_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["matrixrun", command, "nightly"])
+    assert _main() == 4
+    assert "give --address http://HEAD:8265, or set RAY_API_SERVER_ADDRESS" in (
+        capsys.readouterr().err
+    )
+    monkeypatch.setattr(sys, "argv", ["matrixrun", command, "nightly", "--address", "banana"])
+    assert _main() == 4
+    assert "write http://HEAD:8265" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["stop", "resume"])
+def test_a_folder_that_is_here_has_no_job_to_stop_or_to_resume(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+) -> None:
+    store = make_store(tmp_path / "nightly")
+    store.set_state(SweepState.COMPLETE, exit_code=0)
+    monkeypatch.setattr(sys, "argv", ["matrixrun", command, str(store.root)])
+    assert _main() == 4
+    told = capsys.readouterr().err
+    assert "no cluster is named; its sweep's state: complete" in told
+
+
+@pytest.mark.parametrize("root", ["/nope", "/nope/deeper", "{folder}/nope/deeper"])
+def test_more_than_the_last_folder_is_never_made_nor_one_at_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], root: str
+) -> None:
+    store = make_store(tmp_path / "nightly")
+    folder = root.format(folder=tmp_path)
+    for arguments in (
+        ["report", str(store.root), "--out", f"{folder}/x.html"],
+        ["report", str(store.root), "--junit", f"{folder}/x.xml"],
+        ["report", str(store.root), "--bundles", f"{folder}/bundles"],
+        ["baseline", "accept", str(store.root), "--out", f"{folder}/x.yaml", "--no-tracking"],
+        ["sync", str(store.root), "--tracking-uri", f"sqlite:///{folder}/x.db"],
+    ):
+        monkeypatch.setattr(sys, "argv", ["matrixrun", *arguments])
+        assert _main() == 4, arguments
+        assert "there is no folder" in capsys.readouterr().err
+    assert not Path("/nope").exists()
+    assert not (tmp_path / "nope").exists()
+
+
+def test_the_last_folder_may_be_made(tmp_path: Path) -> None:
+    require_place(tmp_path / "new" / "x.html", "--out")
+    require_place(Path("x.html"), "--out")

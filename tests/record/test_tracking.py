@@ -291,6 +291,22 @@ def test_long_texts_are_cut_where_it_can_be_seen(store: Store) -> None:
     assert note.endswith("the whole text is in the artifacts and in the results folder")
 
 
+def test_a_cells_run_says_which_engine_ran_in_each_arm(tmp_path: Path, store: Store) -> None:
+    evidence = run_cell(store, make_cell())
+    ran = {
+        role: msgspec.structs.replace(evidence.outcomes[name], facts=facts)
+        for role, name, facts in (
+            ("on", "on", {"engine": "llamacpp", "version": "2026.10.11549"}),
+            ("A", "on", {"engine": "llamacpp", "version": "2026.9.11000"}),
+            ("B", "on", {"engine": "llamacpp", "version": "1"}),
+        )
+    }
+    evidence = msgspec.structs.replace(evidence, outcomes=ran)
+    shown = cell_run(make_result(make_cell()), evidence, store.info).params
+    assert shown["engine.on"] == "llamacpp 2026.10.11549"
+    assert shown["engine.off"] == "llamacpp 2026.9.11000"
+
+
 def test_metric_names_and_values_are_ones_that_mlflow_takes(store: Store) -> None:
     assert metric_name("acceptance/rate@1 (p%).on") == "acceptance/rate_1 _p__.on"
     result = make_result(

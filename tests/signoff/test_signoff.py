@@ -458,9 +458,10 @@ def test_all_mistakes_in_a_policy_are_told_at_once(tmp_path: Path) -> None:
     [
         ("0.33.0", "0.33", True), ("0.33.0rc1", "0.33", False), ("0.9.2", "0.10", False),
         ("b5000", "b4999", True), ("b998", "b4999", False), ("0.33.1.dev3+gabc", "0.33", True),
+        ("2026.10.11549", "2026.9", True), ("2026.10.11549", "b4999", None), ("b9", "2026.9", None),
     ],
 )  # fmt: skip
-def test_versions_are_compared_as_versions(version: str, limit: str, there: bool) -> None:
+def test_versions_are_compared_as_versions(version: str, limit: str, there: bool | None) -> None:
     assert reached(version, limit) is there
 
 

@@ -3,10 +3,11 @@ a server, `tokenizer` reads texts with one; `in_process` is the server inside a 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from matrixrun.engines.llamacpp import command as _command
 from matrixrun.engines.llamacpp import refusals as _refusals
+from matrixrun.engines.llamacpp import reports as _reports
 from matrixrun.engines.protocol import Client, TextTokenizer
 from matrixrun.engines.reach import Reach
 from matrixrun.evidence.launches import ArmConfig, Command, Recipe
@@ -43,6 +44,7 @@ class LlamaCpp:
     stops_at_strings = False
     default_recipe: Recipe = _command.CPU_RECIPE
     tokenizing = LlamaCppTokenizing()
+    method_names: ClassVar[dict[str, str]] = _command.METHODS
     cache_variables: ClassVar[dict[str, str]] = {"CUDA_CACHE_PATH": "nv"}
     # Measured on two cores: 770 to 1,450 with models of some MB, 40 with 135 M parameters in Q4_1.
     cpu_tokens_per_second = 400.0
@@ -74,6 +76,10 @@ class LlamaCpp:
     def open_cache(self, config: ArmConfig) -> str | None:  # noqa: ARG002 - the protocol's
         """See Engine.open_cache: context and slots fix it."""
         return None
+
+    def logged_facts(self, log: str) -> dict[str, Any]:
+        """See Engine.logged_facts: within a Python package, that package's version."""
+        return _reports.logged(log)
 
     def recognise_refusal(self, log: str) -> str | None:
         """See Engine.recognise_refusal."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 PREFIX = "llamacpp:"
+_PACKAGE = re.compile(r"^in_process\.py: (\S+) (\d\S*)\s*$", re.MULTILINE)
 # What the matrix products take in; sums and logits are float32 everywhere. Quantized files have
 # no such name: their activations are rounded to 8 bits in blocks.
 ARITHMETIC = {"BF16": "bfloat16", "F16": "float16", "all F32": "float32"}
@@ -22,7 +24,7 @@ def facts(props: Any, slots: Any, models: Any) -> dict[str, Any]:
     kind = str(props.get("model_ftype", ""))
     found: dict[str, Any] = {
         "engine": "llamacpp",
-        "version": props.get("build_info"),
+        "version": _version(props.get("build_info")),
         "model_ftype": kind,
         "total_slots": props.get("total_slots"),
         "n_ctx": (props.get("default_generation_settings") or {}).get("n_ctx"),
@@ -32,6 +34,19 @@ def facts(props: Any, slots: Any, models: Any) -> dict[str, Any]:
     if isinstance(slots, list) and slots:
         found["speculative"] = any(bool(slot.get("speculative")) for slot in slots)
     return found | _meta(models)
+
+
+def _version(build_info: Any) -> str | None:
+    """`b9876-0123abcd`; None where the build was not told which it is (`b0-unknown`)."""
+    text = str(build_info or "")
+    return None if not text or text.startswith("b0-") or text == "b0" else text
+
+
+def logged(log: str) -> dict[str, Any]:
+    """What `in_process.py` says of the package that the server is in: its server was built without
+    a number of its own."""
+    found = _PACKAGE.search(log)
+    return {} if found is None else {"package": found[1], "version": found[2]}
 
 
 def _meta(models: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@ server."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from matrixrun.engines.protocol import Client
 from matrixrun.engines.reach import Reach
@@ -26,6 +26,7 @@ class SGLang:
     default_recipe: Recipe = _command.DEFAULT_RECIPE
     tokenizing = None
     # The first is where SGLang puts most of what it and its libraries compile.
+    method_names: ClassVar[dict[str, str]] = _command.METHODS
     cache_variables: ClassVar[dict[str, str]] = {
         "SGLANG_CACHE_DIR": "sglang",
         "SGLANG_JIT_CACHE_DIR": "sglang/jit",
@@ -63,6 +64,10 @@ class SGLang:
     def open_cache(self, config: ArmConfig) -> str | None:
         """See Engine.open_cache."""
         return None if _command.fixes_cache(config) else "--max-total-tokens in args"
+
+    def logged_facts(self, log: str) -> dict[str, Any]:  # noqa: ARG002 - the protocol's
+        """See Engine.logged_facts: its endpoints say all."""
+        return {}
 
     def recognise_refusal(self, log: str) -> str | None:
         """See Engine.recognise_refusal."""

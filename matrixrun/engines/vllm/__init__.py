@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from matrixrun.engines.protocol import Client
 from matrixrun.engines.reach import Reach
@@ -27,6 +27,7 @@ class VLLM:
     stops_at_strings = True
     default_recipe: Recipe = _command.CPU_RECIPE
     tokenizing = None
+    method_names: ClassVar[dict[str, str]] = {}
     cache_variables: ClassVar[dict[str, str]] = {
         "VLLM_CACHE_ROOT": "vllm",
         "TRITON_CACHE_DIR": "triton",
@@ -64,6 +65,10 @@ class VLLM:
     def open_cache(self, config: ArmConfig) -> str | None:
         """See Engine.open_cache."""
         return None if _command.fixes_cache(config) else "limits.kv_cache_bytes"
+
+    def logged_facts(self, log: str) -> dict[str, Any]:  # noqa: ARG002 - the protocol's
+        """See Engine.logged_facts: its endpoints say all."""
+        return {}
 
     def recognise_refusal(self, log: str) -> str | None:
         """See Engine.recognise_refusal."""
