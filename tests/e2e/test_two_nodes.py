@@ -1,6 +1,5 @@
-"""A launch of vLLM over two nodes, for real: two raylets on this machine, a process group on each,
-tensor parallel over them. Eight processes that import vLLM; eight minutes on two cores at a load of
-13 to 25:
+"""Launches over two nodes, for real: two raylets on this machine, a process group of the engine on
+each. One case after another:
 
     python -m pytest -m long tests/e2e/test_two_nodes.py
 """
@@ -12,42 +11,38 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+import yaml
 
 from matrixrun.fanout.cluster import PACKAGE_PARENT
 
 pytestmark = pytest.mark.long
 
-MATRIX = """\
-name: two-nodes
-engines: {vllm: {kind: vllm, limits: {block_size: 32}}}
-models:
-  tiny-dense:
-    target: {path: "builtin:tiny-dense"}
-    drafts: {draft: {path: "builtin:tiny-dense/draft"}}
-grid:
-  engine: vllm
-  model: tiny-dense
-  tensor_parallel_size: 2
-  prefix_caching: true
-  batch_size: 4
-  speculation: {method: draft_model, draft: draft, num_speculative_tokens: 3}
-workload: {prompts: 30, max_tokens: 24}
-detect: {request_fault_rate: 0.1}
-control: within-launch
-resources: {ranks_per_node: 1}
-"""
-CELL = "vllm.tiny-dense.tp2.pc-on.draft_model-k3.b4"
-RUN_SECONDS = 800
+MATRICES = Path(__file__).parents[2] / "matrices"
+DRAFT = {"method": "draft_model", "draft": "draft", "num_speculative_tokens": 3}
+NGRAM = {
+    "method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 2, "prompt_lookup_max": 4
+}  # fmt: skip
+CORES = 2  # of a node, all of them one launch's
+RUN_SECONDS = 900
+
+
+def engine_of(file: str, name: str) -> dict[str, Any]:
+    """An engine as an example has it."""
+    engine: dict[str, Any] = yaml.safe_load((MATRICES / file).read_text())["engines"][name]
+    if not engine["overlay"].startswith("builtin:"):
+        engine["overlay"] = str((MATRICES / engine["overlay"]).resolve())
+    return engine
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A head that holds nothing, and two nodes of one core."""
+    """A head that holds nothing, and two nodes."""
     from ray.cluster_utils import Cluster
 
     wanted = {"RAY_AUTH_MODE": "disabled", "PYTHONPATH": PACKAGE_PARENT}
@@ -57,7 +52,7 @@ def address() -> Iterator[str]:
     try:
         made.add_node(num_cpus=0, include_dashboard=False)
         for _ in range(2):
-            made.add_node(num_cpus=1)
+            made.add_node(num_cpus=CORES)
         yield made.address
     finally:
         made.shutdown()
@@ -65,43 +60,92 @@ def address() -> Iterator[str]:
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 
 
-def process_groups() -> dict[str, str]:
-    """The raylet under which each process group of an engine runs: `head`, `follower`."""
+def process_groups() -> dict[int, str]:
+    """The raylet under which each process group of an engine runs, by its node's rank."""
     found = {}
     for process in psutil.process_iter():
         try:
             words, env = process.cmdline(), process.environ()
         except psutil.Error:
             continue
-        if words[1:3] == ["-m", "vllm.entrypoints.cli.main"] and "--nnodes" in words:
-            name = "follower" if "--headless" in words else "head"
-            found[name] = env.get("RAY_RAYLET_PID", "")
+        if "--node-rank" in words:
+            rank = int(words[words.index("--node-rank") + 1])
+            found[rank] = env.get("RAY_RAYLET_PID", "")
     return found
 
 
-def test_a_pair_whose_ranks_stand_on_two_nodes_passes(address: str, tmp_path: Path) -> None:
-    (tmp_path / "two.yaml").write_text(MATRIX)
+def sweep(
+    folder: Path, address: str, engine: Mapping[str, Any], parallel: Mapping[str, int], **grid: Any
+) -> dict[str, Any]:
+    """Run one pair over the two nodes; returns its cell, once it is known that both nodes ran it
+    and that nothing is left there."""
+    ranks = parallel.get("tensor_parallel_size", 1) * parallel.get("pipeline_parallel_size", 1)
+    matrix = {
+        "name": "two-nodes",
+        "engines": {engine["kind"]: engine},
+        "models": {
+            "tiny-dense": {
+                "target": {"path": "builtin:tiny-dense"},
+                "drafts": {"draft": {"path": "builtin:tiny-dense/draft"}},
+            }
+        },
+        "grid": {
+            "engine": engine["kind"],
+            "model": "tiny-dense",
+            "prefix_caching": True,
+            "batch_size": 4,
+            **parallel,
+            **grid,
+        },
+        "workload": {"prompts": 30, "max_tokens": 24},
+        "detect": {"request_fault_rate": 0.1},
+        "control": "within-launch",
+        "resources": {"ranks_per_node": ranks // 2, "cpus_per_rank": CORES * 2 / ranks},
+    }
+    (folder / "two.yaml").write_text(yaml.safe_dump(matrix))
     words = ["run", "two.yaml", "--results", "out", "--address", address, "--no-tracking"]
-    with (tmp_path / "stdout").open("w") as output:
+    with (folder / "stdout").open("w") as output:
         driver = subprocess.Popen(
             [sys.executable, "-m", "matrixrun", *words],
-            cwd=tmp_path, stdout=output, stderr=subprocess.STDOUT,
+            cwd=folder, stdout=output, stderr=subprocess.STDOUT,
         )  # fmt: skip
-    seen: dict[str, str] = {}
+    seen: dict[int, str] = {}
     until = time.monotonic() + RUN_SECONDS
     try:
         while driver.poll() is None and time.monotonic() < until:
-            seen |= {name: raylet for name, raylet in process_groups().items() if raylet}
+            seen |= {rank: raylet for rank, raylet in process_groups().items() if raylet}
             time.sleep(2)
     finally:
         driver.terminate()
-    said = (tmp_path / "stdout").read_text()
-    assert driver.wait(60) == 0, said
-    assert set(seen) == {"head", "follower"}
+    said = (folder / "stdout").read_text()
+    driver.wait(60)
+    assert set(seen) == {0, 1}, said
     assert len(set(seen.values())) == 2, seen
-    (cell,) = json.loads((tmp_path / "out" / "summary.json").read_text())["cells"]
-    assert (cell["id"], cell["verdict"]) == (CELL, "PASS"), cell
-    assert cell["metrics"]["acceptance/draft_acceptance_rate"] > 0.3
-    for outcome in (tmp_path / "out" / "launches").glob("*/outcome.json"):
-        assert "--nnodes" in json.loads(outcome.read_text())["argv"]
     assert process_groups() == {}
+    for outcome in (folder / "out" / "launches").glob("*/outcome.json"):
+        assert "--nnodes" in json.loads(outcome.read_text())["argv"]
+    (cell,) = json.loads((folder / "out" / "summary.json").read_text())["cells"]
+    return cell | {"said": said}
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "parallel", "speculation"),
+    [
+        pytest.param("cpu-upgrade.yaml", "vllm-new", {"tensor_parallel_size": 2}, DRAFT, id="vllm"),
+        pytest.param(
+            "cpu-upgrade.yaml", "vllm-old", {"pipeline_parallel_size": 2}, NGRAM, id="vllm-stages"
+        ),
+        pytest.param("sglang-cpu.yaml", "sglang", {"tensor_parallel_size": 2}, DRAFT, id="sglang"),
+    ],
+)
+def test_a_pair_whose_ranks_stand_on_two_nodes_passes(
+    file: str,
+    name: str,
+    parallel: dict[str, int],
+    speculation: dict[str, Any],
+    address: str,
+    tmp_path: Path,
+) -> None:
+    cell = sweep(tmp_path, address, engine_of(file, name), parallel, speculation=speculation)
+    assert cell["verdict"] == "PASS", cell
+    assert cell["metrics"]["acceptance/draft_acceptance_rate"] > 0.3
