@@ -20,7 +20,6 @@ FAULTS = {
     "unreduced-residual": "distribution",
     "draftless-history": "misprocessed-token",
     "grammar-skipped-in-drafts": "forbidden-text",
-    "tool-arguments-torn": "surface-tool-call",
     "warm-drafts-wrong": "repeated-acceptance",
     "stop-ignored": "past-the-end",
     "kept-rejected": "unexplained-token",
