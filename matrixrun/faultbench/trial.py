@@ -51,16 +51,17 @@ OF_PROBES = {"sampling": (Block(0, 32), Block(32, 64))}
 
 @dataclass
 class Baseline:
-    """What the off launch answered and scored for one block, shared by every specimen; `healthy` is
-    the on launch's answer, for those that equality is not sent to, and `valued` its scores."""
+    """What the off launch answered and scored for one block, shared by every specimen. `healthy` are
+    the on launches' answers by launch, for specimens whose fault equality does not meet, and
+    `valued` their scores."""
 
     off: tuple[Observation, ...]
     null: tuple[Observation, ...]
     given: dict[str, tuple[Score, ...]]
     workload: Workload
     requests: tuple[Request, ...]
-    healthy: PassAnswer | None = None
-    valued: dict[str, tuple[Score, ...]] = field(default_factory=dict)
+    healthy: dict[str, PassAnswer] = field(default_factory=dict)
+    valued: dict[str, dict[str, tuple[Score, ...]]] = field(default_factory=dict)
 
 
 class Bench:
@@ -165,19 +166,19 @@ class Bench:
         scorer = self.pair.launch(Role.A).id
         base = self._baseline(specimen, seed, block)
         spared = _spared(specimen)
-        answer = base.healthy if spared else None
-        answer = answer or self._on_pass(specimen, seed, block, base)
         source = Source(self.pair.launch(Role.ON).id, self._pass_ids()[0])
+        answer = base.healthy.get(source.launch) if spared else None
+        answer = answer or self._on_pass(specimen, seed, block, base)
         emitted = [*self._off_emitted(base), Emitted(
             launch=source.launch, pass_id=source.pass_id, observations=answer.observations
         )]  # fmt: skip
         scoring = probes.score_passes(scorer, emitted, base.workload)
-        given = base.given | (base.valued if spared else {})
+        given = base.given | (base.valued.get(source.launch, {}) if spared else {})
         for pass_ in scoring.passes:
             if pass_.id not in given:
                 given[pass_.id] = self.pair.run(Role.A, pass_).scores
         if spared:
-            base.healthy, base.valued = answer, given
+            base.healthy[source.launch], base.valued[source.launch] = answer, given
         main, null = self._pass_ids()
         seen.on += answer.observations
         seen.off += base.off
