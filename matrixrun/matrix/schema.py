@@ -34,8 +34,8 @@ def _address(text: str) -> str:
         whole = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
     except ValueError:
         whole = False
-    if not whole and re.fullmatch(r"[\w.-]+:\d+(?:/\S*)?", text):
-        raise Remedied("must be an address with its scheme", f"write http://{text}")
+    if not whole and re.fullmatch(r"[\w.-]+:\d+(?:/[\w./-]*)?", text):
+        raise Remedied("must be the address of a server with its scheme", f"write http://{text}")
     if not whole:
         raise ValueError("must be the address of a server, such as https://host:8000")
     if "@" in parts.netloc:

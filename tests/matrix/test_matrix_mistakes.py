@@ -471,7 +471,7 @@ def test_an_address_without_its_scheme_says_how_to_write_it(tmp_path: Path) -> N
     text = '{kind: vllm, attach: {off: "localhost:8000", on: "http://localhost:8001"}}'
     file = tmp_path / "m.yaml"
     file.write_text(f"name: m\nengines:\n  one: {text}\nmodels: {{}}\ngrid: {{}}\n")
-    with pytest.raises(MatrixError, match="must be an address with its scheme") as caught:
+    with pytest.raises(MatrixError, match="a server with its scheme") as caught:
         load(file)
     assert caught.value.key == "engines.one.attach.off"
     assert caught.value.remedy == "write http://localhost:8000"
