@@ -51,9 +51,9 @@ OF_PROBES = {"sampling": (Block(0, 32), Block(32, 64))}
 
 @dataclass
 class Baseline:
-    """What the off launch answered and scored for one block, shared by every specimen. `healthy` are
-    the on launches' answers by launch, for specimens whose fault equality does not meet, and
-    `valued` their scores."""
+    """What the off launch answered and scored for one block, shared by every specimen. `healthy`
+    holds the on launches' answers by launch, for specimens whose fault equality does not meet,
+    and `valued` their scores."""
 
     off: tuple[Observation, ...]
     null: tuple[Observation, ...]
