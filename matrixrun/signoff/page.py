@@ -11,11 +11,11 @@ from matrixrun.evidence.cells import Cell, Excluded
 from matrixrun.evidence.errors import StoreError
 from matrixrun.evidence.launches import LaunchOutcome
 from matrixrun.evidence.verdicts import (
-    EXIT_CODES,
     CellEvidence,
     CellResult,
     Severity,
     Verdict,
+    exit_text,
 )
 from matrixrun.judge import JudgeSettings, exit_code
 from matrixrun.matrix import Interactions
@@ -261,7 +261,7 @@ def _head(
         program=info.program,
         matrix_sha256=info.matrix_sha256,
         exit_code=code,
-        exit_text=EXIT_CODES[code],
+        exit_text=exit_text(code, results),
         engines=_distinct(f"{v.facts.get('engine')} {v.facts['version']}"
                           for v in launches.values() if v.facts.get("version")),
         hardware=_distinct(hardware_words(v.hardware) for v in launches.values()),

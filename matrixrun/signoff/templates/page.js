@@ -25,6 +25,7 @@ function banner() {
     0: ["good", `✓ Nothing against shipping${unasked ? `: ${unasked} expected not to pass` : ""}`],
     1: ["bad", `✗ ${unexpected("FAIL", "ERROR")} of ${plural(total, "cell")} at fault`],
     6: ["open", `? Not enough to say: ${unexpected("INCONCLUSIVE", "INACTIVE")} of ${plural(total, "cell")} undecided`],
+    5: ["open", data.rows.length ? `? Nothing was measured: ${total === 1 ? "the one cell" : `all ${total} cells`} refused` : "? Nothing to run"],
     2: ["open", `? Incomplete: ${data.pending.length} of ${plural(total, "cell")} without a verdict`],
   }[code] || ["open", `? ${text}`];
   const expected = data.rows.filter((row) => row.expected).length;
