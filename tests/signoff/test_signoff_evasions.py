@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -33,6 +34,11 @@ CRASH_IS_KNOWN = """
 known_faults:
   - {cells: "*", verdict: ERROR, link: "https://example.org/1", ends_in: "0.1", reason: crashes}
 """
+
+
+def accepted(tmp_path: Path, store: Store) -> SignoffOptions:
+    """A sign-off against the sweep's own baseline file."""
+    return SignoffOptions(against=str(write_baseline(tmp_path / "own.yaml", accept(store))))
 
 
 def baseline(tmp_path: Path, store: Store, *changes: tuple[str, str]) -> Path:
@@ -127,12 +133,60 @@ def test_other_settings_of_the_judge_are_said(tmp_path: Path) -> None:
     assert any("judged by other settings" in one for one in decision.notes)
 
 
-def test_a_sweep_against_itself_is_said_to_be_that(tmp_path: Path) -> None:
+def test_a_sweep_is_not_compared_with_itself(tmp_path: Path) -> None:
     store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
 
-    decision = sign_off(store, SignoffOptions(against=str(store.root)), TODAY)
+    with pytest.raises(UserError, match="compared with itself"):
+        sign_off(store, SignoffOptions(against=str(store.root)), TODAY)
 
-    assert any("compared with itself" in one for one in decision.notes)
+
+def test_a_sweep_against_the_baseline_that_it_became_is_said_to_be_that(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
+
+    decision = sign_off(store, accepted(tmp_path, store), TODAY)
+
+    assert decision.signed
+    assert any("was written from" in one for one in decision.notes)
+
+
+def test_a_sweep_of_refusals_alone_is_neither_accepted_nor_signed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = make_store(tmp_path / "old", [(SMALL, HEALTHY)])
+    refused = make_store(tmp_path / "new", [(SMALL, REFUSED)])
+    lenient = tmp_path / "policy.yaml"
+    lenient.write_text("new_refusals: report")
+
+    assert command(monkeypatch, "baseline", "accept", str(refused.root)) == 4
+    assert "every cell is REFUSED" in capsys.readouterr().err
+    options = SignoffOptions(against=str(old.root), policy=lenient)
+    assert sign_off(refused, options, TODAY).reasons == (
+        "nothing was measured: every cell is REFUSED",
+    )
+    page = (refused.root / "report.html").read_text()
+    assert '"exit_code":5' in page
+    assert "nothing against shipping" not in page
+
+
+def test_what_was_compared_with_nothing_is_not_signed(tmp_path: Path) -> None:
+    others = replace(HEALTHY, prompts=41)
+
+    found = decided(tmp_path, [(SMALL, others), (LARGE, HEALTHY)], [(SMALL, HEALTHY)])
+
+    (reason,) = found.reasons
+    assert reason.startswith("no cell can be compared with made-")
+    assert any("other prompts were sent" in what for one in found.changes for what in one.what)
+
+
+def test_a_cell_that_the_baseline_lacks_is_told_or_blocks(tmp_path: Path) -> None:
+    new = [(SMALL, HEALTHY), (LARGE, HEALTHY)]
+
+    told = decided(tmp_path / "a", new, [(SMALL, HEALTHY)])
+    blocked = decided(tmp_path / "b", new, [(SMALL, HEALTHY)], policy="new_cells: block")
+
+    assert told.signed
+    assert any(one.startswith(f"{LARGE.id} is not in the baseline") for one in told.notes)
+    assert blocked.reasons == (f"{LARGE.id}: not in the baseline",)
 
 
 def test_a_verdict_that_its_evidence_does_not_give_is_not_believed(tmp_path: Path) -> None:
@@ -168,7 +222,7 @@ def test_why_a_verdict_is_expected_is_shown_to_who_signs(tmp_path: Path) -> None
     settings = JudgeSettings(detect_rate=0.1, control="within-launch", expect=(expect,))
     store = Made(tmp_path / "sweep", [(SMALL, FAULTY)], settings=settings).write()
 
-    decision = sign_off(store, SignoffOptions(against=str(store.root)), TODAY)
+    decision = sign_off(store, accepted(tmp_path, store), TODAY)
 
     assert decision.signed
     assert any("FAIL is expected: known to differ" in one for one in decision.accepted)
@@ -221,7 +275,7 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
 
 def test_a_slip_of_the_pen_leaves_the_last_decision(tmp_path: Path) -> None:
     store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
-    sign_off(store, SignoffOptions(against=str(store.root)), TODAY)
+    sign_off(store, accepted(tmp_path, store), TODAY)
 
     with pytest.raises(UserError):
         sign_off(store, SignoffOptions(against=str(tmp_path / "basline.yaml")), TODAY)
@@ -231,7 +285,7 @@ def test_a_slip_of_the_pen_leaves_the_last_decision(tmp_path: Path) -> None:
 
 def test_a_damaged_result_is_judged_anew_and_takes_the_decision_with_it(tmp_path: Path) -> None:
     store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
-    sign_off(store, SignoffOptions(against=str(store.root)), TODAY)
+    sign_off(store, accepted(tmp_path, store), TODAY)
     (store.cell_folder(SMALL.id) / "result.json").write_text("{")
 
     rejudge(store)
