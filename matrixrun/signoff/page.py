@@ -19,11 +19,16 @@ from matrixrun.evidence.verdicts import (
 )
 from matrixrun.judge import JudgeSettings, exit_code
 from matrixrun.matrix import Interactions
-from matrixrun.record import Store
+from matrixrun.record import Store, SweepState
 from matrixrun.record.artifacts import command_line
 from matrixrun.record.grid import ORDER
 from matrixrun.record.naming import labels, varying
-from matrixrun.record.replay import Reader
+from matrixrun.record.replay import (
+    Reader,
+    judge_store,
+    unsupported_summary,
+    unsupported_verdicts,
+)
 from matrixrun.signoff.axes import Axis, axes_of, axis_word
 from matrixrun.signoff.causes import Group, Localised, groups, localised
 from matrixrun.signoff.detail import CellDetail, bare_detail, detail_of, rounded
@@ -32,6 +37,7 @@ from matrixrun.signoff.interactions import Covered, covered
 from matrixrun.signoff.narrow import read_follow_up, sentence
 
 LOG_LINES = 40
+UNSUPPORTED = "verdicts are not supported by their evidence"
 # Figures that the matrix can show in place of the verdict, by the metric's name.
 FIGURES = {
     "exact": "same/exact_match.on",
@@ -72,7 +78,9 @@ class LaunchView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page says of the sweep as a whole. `constant` names the axes that do not vary."""
+    """What the page says of the sweep as a whole. `constant` names the axes that do not vary;
+    `damage` says which verdicts their evidence does not give, since it is damaged or gone or they
+    were changed: then `exit_code` is 2."""
 
     sweep: str
     name: str
@@ -83,6 +91,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     matrix_sha256: str
     exit_code: int
     exit_text: str
+    damage: tuple[str, ...]
     engines: tuple[str, ...]
     hardware: tuple[str, ...]
     constant: str
@@ -138,7 +147,9 @@ def build_page(store: Store) -> Page:
     axes = axes_of([result.cell for result in results])
     launches = _launches(store, evidences.values())
     return Page(
-        head=_head(store, plan, results, pending, launches),
+        head=_head(
+            store, plan, results, pending, launches, damage=_damage(store, results, details)
+        ),
         axes=axes,
         rows=tuple(_row(r, axes, d) for r, d in zip(results, details, strict=True)),
         localised=localised(results),
@@ -191,6 +202,25 @@ def _details(
             yield msgspec.structs.replace(bare, damaged=True)
 
 
+def _damage(
+    store: Store, results: Sequence[CellResult], details: Sequence[CellDetail]
+) -> tuple[str, ...]:
+    """Say of which verdicts there is no evidence, or evidence that gives another one."""
+    gone = tuple(
+        f"no evidence for {result.cell.id}: {detail.missing}"
+        for result, detail in zip(results, details, strict=True)
+        if detail.damaged
+    )
+    if gone or store.info.state is SweepState.RUNNING:
+        # A verdict depends on the whole sweep: of a part of it others may come.
+        return gone
+    try:
+        judged = judge_store(store, settings_of(store))
+    except StoreError as error:
+        return (str(error),)
+    return unsupported_verdicts(results, judged) + unsupported_summary(store, judged)
+
+
 def _row(result: CellResult, axes: Sequence[Axis], detail: CellDetail) -> Row:
     words = [(axis, axis_word(axis.name, result.cell.axes[axis.name])) for axis in axes]
     faults = sum(finding.severity is Severity.FAULT for finding in result.findings)
@@ -239,9 +269,11 @@ def _head(
     results: Sequence[CellResult],
     pending: Sequence[str],
     launches: dict[str, LaunchView],
+    *,
+    damage: tuple[str, ...],
 ) -> Head:
     info, settings = store.info, settings_of(store)
-    code = exit_code(results, complete=not pending)
+    code = 2 if damage else exit_code(results, complete=not pending)
     cells = [result.cell for result in results]
     differing = varying(cells)
     constant = (
@@ -261,7 +293,8 @@ def _head(
         program=info.program,
         matrix_sha256=info.matrix_sha256,
         exit_code=code,
-        exit_text=exit_text(code, results),
+        exit_text=UNSUPPORTED if damage else exit_text(code, results),
+        damage=damage,
         engines=_distinct(f"{v.facts.get('engine')} {v.facts['version']}"
                           for v in launches.values() if v.facts.get("version")),
         hardware=_distinct(hardware_words(v.hardware) for v in launches.values()),

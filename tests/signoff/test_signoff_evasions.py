@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from made_sweeps import CRASHED, FAULTY, HEALTHY, REFUSED, Made, make_cell, make_store
+from made_sweeps import CRASHED, FAULTY, HEALTHY, IDLE, REFUSED, Made, make_cell, make_store
 from test_signoff import LARGE, SMALL, TODAY, decided
 
 from matrixrun.cli import _main
@@ -22,6 +22,7 @@ from matrixrun.record.replay import rejudge
 from matrixrun.signoff import (
     SignoffOptions,
     accept,
+    build_page,
     decide,
     levels_of,
     read_baseline,
@@ -196,6 +197,42 @@ def test_a_verdict_that_its_evidence_does_not_give_is_not_believed(tmp_path: Pat
 
     with pytest.raises(StoreError, match="is PASS, its evidence gives FAIL"):
         levels_of(store)
+
+
+@pytest.mark.parametrize("name", ["result.json", "summary.json"])
+def test_a_report_does_not_show_a_verdict_that_was_edited_as_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, IDLE)])
+    assert command(monkeypatch, "report", str(store.root)) == 0
+    folder = store.cell_folder(SMALL.id) if name == "result.json" else store.root
+    text = (folder / name).read_text()
+    (folder / name).write_text(text.replace('"verdict": "INACTIVE"', '"verdict": "PASS"'))
+
+    assert command(monkeypatch, "report", str(store.root)) == 2
+    assert "PASS, its evidence gives INACTIVE" in capsys.readouterr().err
+    head = build_page(store).head
+    assert (head.exit_code, head.exit_text) == (2, "verdicts are not supported by their evidence")
+    assert "its evidence gives INACTIVE" in (store.root / "report.html").read_text()
+
+    assert command(monkeypatch, "judge", str(store.root)) == 6
+    told = "is PASS, its evidence gives INACTIVE: changed" in capsys.readouterr().err
+    assert told is (name == "result.json")
+    assert command(monkeypatch, "report", str(store.root)) == 0
+
+
+def test_a_report_on_damaged_evidence_is_written_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
+    evidence = store.evidence(SMALL.id)
+    assert evidence is not None
+    file = store.root / evidence.records["on"].path
+    file.write_bytes(file.read_bytes()[:100])
+
+    assert command(monkeypatch, "report", str(store.root)) == 2
+    assert f"no evidence for {SMALL.id}" in capsys.readouterr().err
+    assert '"exit_code":2' in (store.root / "report.html").read_text()
 
 
 def test_a_decision_does_not_outlive_the_verdicts_it_was_made_from(tmp_path: Path) -> None:

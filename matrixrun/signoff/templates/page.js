@@ -21,7 +21,8 @@ function banner() {
   const total = data.rows.length + data.pending.length;
   const unexpected = (...verdicts) => data.rows.filter((row) => verdicts.includes(row.verdict) && !row.expected).length;
   const unasked = data.rows.filter((row) => row.expected && row.verdict !== "PASS").length;
-  const [kind, answer] = decision ? (decision.signed ? ["good", "✓ SIGNED"] : ["bad", "✗ NOT SIGNED"]) : {
+  const damage = data.head.damage;
+  const [kind, answer] = damage.length ? ["bad", "✗ Not supported by the evidence: verdicts on this page are not to be relied upon"] : decision ? (decision.signed ? ["good", "✓ SIGNED"] : ["bad", "✗ NOT SIGNED"]) : {
     0: ["good", `✓ Nothing against shipping${unasked ? `: ${unasked} expected not to pass` : ""}`],
     1: ["bad", `✗ ${unexpected("FAIL", "ERROR")} of ${plural(total, "cell")} at fault`],
     6: ["open", `? Not enough to say: ${unexpected("INCONCLUSIVE", "INACTIVE")} of ${plural(total, "cell")} undecided`],
@@ -35,6 +36,7 @@ function banner() {
     return button;
   });
   return el("section", { id: "verdict", class: `banner ${kind}` }, el("p", { class: "answer", text: answer }),
+    damage.length ? [el("ul", {}, damage.slice(0, 12).map((line) => el("li", { text: line }))), el("p", { text: `${damage.length > 12 ? `and ${damage.length - 12} more; ` : ""}matrixrun judge ${data.head.sweep} judges what is there; what is gone is run again by matrixrun run.` })] : null,
     el("p", { class: "soft", text: `${plural(total, "cell")}${data.pending.length ? `, ${data.pending.length} of them without a verdict` : ""}${expected ? `, ${expected} with the verdict that the matrix file expects (*)` : ""}; exit code ${code}: ${text}` }),
     el("div", { class: "tally", role: "group", "aria-label": "show and hide verdicts" }, tally));
 }
