@@ -121,7 +121,7 @@ class _Weighing:
         before = sorted(replaced - {""})
         after = sorted({self.new.cells[name].engine for name in self.judged} - {""})
         if before != after:
-            self.notes.append(f"engine: {', '.join(before)} -> {', '.join(after)}")
+            self.notes.append(f"engine: {_engines(before)} -> {_engines(after)}")
 
     def _new_cells(self) -> None:
         """Say which cells the baseline lacks: nothing but their own verdicts speaks for them."""
@@ -290,6 +290,10 @@ def _shows(fault: KnownFault, result: CellResult) -> bool:
         return False
     kinds = {one.kind for one in result.findings if one.severity is Severity.FAULT}
     return fault.finding is None or fault.finding in kinds
+
+
+def _engines(names: Sequence[str]) -> str:
+    return ", ".join(names) or "not known (no launch said its version)"
 
 
 def _cells(results: Sequence[CellResult]) -> str:

@@ -11,6 +11,7 @@ from matrixrun.evidence.cells import Cell, Excluded
 from matrixrun.evidence.errors import StoreError
 from matrixrun.evidence.launches import LaunchOutcome
 from matrixrun.evidence.verdicts import (
+    UNMEASURED,
     CellEvidence,
     CellResult,
     Severity,
@@ -50,7 +51,8 @@ FIGURES = {
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A cell in lists and matrices; `at` holds the place of its value on each varying axis."""
+    """A cell in lists and matrices; `at` holds the place of its value on each varying axis,
+    `noticed` the kinds of its notices (why a verdict is expected or a launch ended is none)."""
 
     id: str
     verdict: Verdict
@@ -59,6 +61,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expected: bool = False
     faults: int = 0
     notices: int = 0
+    noticed: tuple[str, ...] = ()
     figures: dict[str, float] = {}
     speed: Speed = Speed()
 
@@ -137,14 +140,15 @@ def build_page(store: Store) -> Page:
     """
     plan = store.planned(PlanView)
     # Of cells with the same verdict those with findings come first.
-    found = sorted(_planned(store.results(), plan), key=lambda one: one.cell.id)
+    stored = _planned(store.results(), plan)
+    found = sorted(stored, key=lambda one: one.cell.id)
     found.sort(key=lambda one: not one.findings)
     results = sorted(found, key=lambda one: ORDER.index(one.verdict))
     done = {result.cell.id for result in results}
     pending = tuple(cell.id for cell in plan.cells if cell.id not in done)
     evidences = {evidence.cell.id: evidence for evidence in store.evidences()}
     details = tuple(_details(store, results, evidences))
-    axes = axes_of([result.cell for result in results])
+    axes = axes_of([result.cell for result in stored])  # as on the terminal
     launches = _launches(store, evidences.values())
     return Page(
         head=_head(
@@ -224,6 +228,14 @@ def _damage(
 def _row(result: CellResult, axes: Sequence[Axis], detail: CellDetail) -> Row:
     words = [(axis, axis_word(axis.name, result.cell.axes[axis.name])) for axis in axes]
     faults = sum(finding.severity is Severity.FAULT for finding in result.findings)
+    # What the verdict's own words say already is no further notice.
+    told = {"expected-verdict"} if result.expected else set()
+    told |= {"launch"} if result.verdict in UNMEASURED else set()
+    notices = [
+        finding.kind
+        for finding in result.findings
+        if finding.severity is Severity.NOTICE and finding.kind not in told
+    ]
     found = {name: result.metrics.get(metric) for name, metric in FIGURES.items()}
     return Row(
         id=result.cell.id,
@@ -232,7 +244,8 @@ def _row(result: CellResult, axes: Sequence[Axis], detail: CellDetail) -> Row:
         at=tuple(axis.values.index(word) for axis, word in words),
         expected=result.expected,
         faults=faults,
-        notices=len(result.findings) - faults,
+        notices=len(notices),
+        noticed=tuple(dict.fromkeys(notices)),
         figures={name: rounded(value) for name, value in found.items() if value is not None},
         speed=detail.speed,
     )

@@ -86,7 +86,11 @@ class Selection(_Section):
 
     def words(self) -> str:
         """Return the selection as it stands in messages."""
-        conditions = " and ".join(f"{axis}={_word(value)}" for axis, value in self.when.items())
+        named: dict[str, Any] = {}
+        for axis, value in self.when.items():
+            inner = value.items() if isinstance(value, dict) else ()
+            named |= {f"{axis}.{key}": one for key, one in inner} or {axis: value}
+        conditions = " and ".join(f"{name}={_word(value)}" for name, value in named.items())
         return " ".join(part for part in (self.cells or "", conditions) if part)
 
 

@@ -20,10 +20,12 @@ from matrixrun.record import Store
 from matrixrun.record.files import write_bytes
 from matrixrun.record.replay import rejudge
 from matrixrun.signoff import (
+    Policy,
     SignoffOptions,
     accept,
     build_page,
     decide,
+    decision_text,
     levels_of,
     read_baseline,
     read_policy,
@@ -329,3 +331,26 @@ def test_a_damaged_result_is_judged_anew_and_takes_the_decision_with_it(tmp_path
 
     assert [one.verdict for one in store.results()] == [Verdict.PASS]
     assert not (store.root / "signoff.json").exists()
+
+
+def test_words_of_a_decision_name_settings_engines_and_cells_plainly_and_once(
+    tmp_path: Path,
+) -> None:
+    policy = """
+known_faults:
+  - {when: {speculation: {method: ngram}}, link: l, ends_in: "9", reason: r}
+"""
+    new, old = [(SMALL, HEALTHY)], [(SMALL, HEALTHY), (LARGE, HEALTHY)]
+    found = decided(tmp_path, new, old, policy=policy)
+
+    assert any(
+        one.startswith("known fault speculation.method=ngram (l) is gone") for one in found.reasons
+    )
+    assert decision_text(found).count(LARGE.id) == 1
+
+    stores = [Store.open(tmp_path / name) for name in ("old", "new")]
+    before, after = map(levels_of, stores)
+    silent = {name: msgspec.structs.replace(one, engine="") for name, one in after.cells.items()}
+    after = msgspec.structs.replace(after, cells=silent)
+    notes = decide(after, before, Policy(), TODAY).notes
+    assert "engine: vllm 0.32.0 -> not known (no launch said its version)" in notes

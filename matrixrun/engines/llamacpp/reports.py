@@ -11,6 +11,8 @@ PREFIX = "llamacpp:"
 # no such name: their activations are rounded to 8 bits in blocks.
 ARITHMETIC = {"BF16": "bfloat16", "F16": "float16", "all F32": "float32"}
 
+WITHHELD = "withheld: those of accepted tokens are placeholders"
+
 
 def facts(props: Any, slots: Any, models: Any) -> dict[str, Any]:
     """A flat account of a server, from /props, /slots and /v1/models. Names are llama.cpp's own.
@@ -25,6 +27,7 @@ def facts(props: Any, slots: Any, models: Any) -> dict[str, Any]:
         "version": props.get("build_info"),
         "model_ftype": kind,
         "total_slots": props.get("total_slots"),
+        "logprobs_when_speculating": WITHHELD,
         "n_ctx": (props.get("default_generation_settings") or {}).get("n_ctx"),
     }
     if kind in ARITHMETIC:
