@@ -88,14 +88,14 @@ class _Weighing:
             self.reasons.append(f"{pending_words(self.new.pending)}: {remedy}")
         if not self.judged:
             self.reasons.append("the sweep has no cell to decide on")
-        elif not any(change.old and change.new for change in self.changes):
-            self.reasons.append(f"it has no cell in common with {self.old.name}")
         elif nothing := unmeasured_words([self.new.cells[cell].verdict for cell in self.judged]):
             self.reasons.append(nothing)
+        elif not any(change.old and change.new for change in self.changes):
+            self.reasons.append(f"it has no cell in common with {self.old.name}")
         elif not any(change.compared for change in self.changes):
             self.reasons.append(
-                f"no cell can be compared with {self.old.name}: measured on both sides, on the same"
-                " prompts, is none"
+                f"nothing is compared with {self.old.name}: no cell was measured on both sides on"
+                " the same prompts"
             )
         if self.new.name == self.old.name and not self._replaced:
             self.notes.append(f"the baseline was written from {self.new.name} itself")

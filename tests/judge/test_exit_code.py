@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from matrixrun.evidence.cells import Cell
-from matrixrun.evidence.verdicts import CellResult, Verdict, exit_text
+from matrixrun.evidence.verdicts import EXIT_CODES, CellResult, Verdict, exit_text
 from matrixrun.judge import exit_code
 
 
@@ -61,3 +63,9 @@ def test_the_worst_verdict_decides_and_an_expected_one_counts_as_good(verdicts, 
 def test_the_words_of_an_exit_code_say_only_what_is_there(verdicts, code, text):
     assert exit_code(results(*verdicts), True) == code
     assert exit_text(code, results(*verdicts)) == text
+
+
+def test_the_table_of_exit_codes_in_the_readme_is_the_programs():
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    for code, text in EXIT_CODES.items():
+        assert f"| {code} | {text} |" in readme

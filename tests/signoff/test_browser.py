@@ -305,8 +305,10 @@ def test_notices_are_counted_on_top_and_marked_in_matrix_and_list(
     assert "† 1 notice: numerics-changed" in text(page, "#list")
 
 
-def test_labels_of_rows_stay_on_one_line_on_a_telephone(page: Page, report: Path) -> None:
-    page.open(report, width=400, height=800)
+def test_labels_of_rows_stay_on_one_line_on_a_telephone(page: Page, tmp_path: Path) -> None:
+    cells = grid(quantization=["none", "q4_k_m-imatrix-large-2026"], speculation=[NGRAM, DRAFTED])
+    store = make_store(tmp_path / "s", [(cell, HEALTHY) for cell in cells])
+    page.open(write_report(store), width=400, height=800)
 
     heights = page.ask(
         "[...document.querySelectorAll('.grid th[scope=row]')].map((h) => h.offsetHeight"

@@ -177,7 +177,7 @@ def test_what_was_compared_with_nothing_is_not_signed(tmp_path: Path) -> None:
     found = decided(tmp_path, [(SMALL, others), (LARGE, HEALTHY)], [(SMALL, HEALTHY)])
 
     (reason,) = found.reasons
-    assert reason.startswith("no cell can be compared with made-")
+    assert reason.startswith("nothing is compared with made-")
     assert any("other prompts were sent" in what for one in found.changes for what in one.what)
 
 
