@@ -216,7 +216,7 @@ def judge(sweep: SweepRef, results_root: ResultsRoot = Path("results")) -> None:
     from matrixrun.record.replay import rejudge
 
     with opened(sweep, results_root) as store:
-        results, code = rejudge(store)
+        results, code = rejudge(store, lambda line: typer.echo(line, err=True))
     choose().final(results, code, root=store.where, pending=store.pending())
     raise typer.Exit(code)
 
@@ -284,7 +284,8 @@ def report(
     ] = None,
     results_root: ResultsRoot = Path("results"),
 ) -> None:
-    """Write a sweep's report: one HTML file with the verdicts and all their evidence."""
+    """Write a sweep's report: one HTML file with the verdicts and all their evidence; 2 where the
+    evidence is damaged, or does not give the verdicts."""
     from matrixrun import signoff as signing
     from matrixrun.evidence.verdicts import Verdict
     from matrixrun.record import opened
@@ -293,8 +294,11 @@ def report(
     for path, named in ((out, "--out"), (junit, "--junit"), (bundles, "--bundles")):
         if path is not None:
             require_place(path, named)
+    damage: list[str] = []
     with opened(sweep, results_root) as store:
-        typer.echo(signing.write_report(store, out, say=lambda line: typer.echo(line, err=True)))
+        typer.echo(signing.write_report(store, out, say=damage.append))
+        for line in damage:
+            typer.echo(line, err=True)
         if junit is not None:
             typer.echo(signing.write_junit(store, junit))
         if bundles is not None and not any(r.verdict is Verdict.FAIL for r in store.results()):
@@ -302,6 +306,8 @@ def report(
         elif bundles is not None:
             for folder in signing.write_bundles(store, bundles):
                 typer.echo(folder)
+    if damage:
+        raise typer.Exit(2)
 
 
 @baseline_app.command("accept", epilog=EPILOG)

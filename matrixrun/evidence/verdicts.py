@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -86,14 +87,31 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     scores: tuple[ScoreRequest, ...]
 
 
+# The ends of a cell in which nothing of its outputs was looked at.
+UNMEASURED = frozenset({Verdict.REFUSED, Verdict.ERROR})
+
 EXIT_CODES: dict[int, str] = {
-    0: "nothing against shipping (REFUSED cells are listed)",
+    0: "nothing against shipping (REFUSED cells are listed, where there are any)",
     1: "a FAIL or an ERROR",
-    2: "interrupted or incomplete",
+    2: "interrupted or incomplete, or evidence that is damaged",
     3: "internal error",
     4: "bad input or usage",
-    5: "nothing to run",
+    5: "nothing to run, or nothing measured since every cell was refused",
     6: "INCONCLUSIVE or INACTIVE, and nothing worse",
 }
 
 EXIT_PRECEDENCE = (4, 3, 1, 2, 6, 5, 0)
+
+
+def exit_text(code: int, results: Sequence[CellResult]) -> str:
+    """Return what an exit code says of these results: `EXIT_CODES` without what does not apply."""
+    refused = any(result.verdict is Verdict.REFUSED for result in results)
+    if code == 0 and not refused:
+        return "nothing against shipping"
+    if code == 0:
+        return "nothing against shipping (REFUSED cells are listed)"
+    if code == 2:
+        return "interrupted or incomplete"
+    if code == 5:
+        return "nothing was measured: every cell was refused" if results else "nothing to run"
+    return EXIT_CODES.get(code, "unknown")

@@ -63,11 +63,12 @@ def assemble(cell: Cell, told: Testimony, settings: JudgeSettings) -> CellResult
 def exit_code(results: Sequence[CellResult], complete: bool) -> int:
     """Return the exit code of a sweep by the table in `evidence.verdicts`.
 
-    An expected verdict counts as good and REFUSED never fails; `complete` is False when cells
-    were left out or interrupted.
+    An expected verdict counts as good. REFUSED never fails, but where there is nothing else,
+    nothing was measured, expected or not. `complete` is False when cells were left out or
+    interrupted.
     """
     codes = {0}
-    if not results:
+    if all(result.verdict is Verdict.REFUSED for result in results):
         codes.add(5)
     if not complete:
         codes.add(2)

@@ -70,10 +70,11 @@ def _matching(ids: Sequence[str], only: Sequence[str]) -> set[str]:
             found = set(fnmatch.filter(ids, wanted))
         if not found:
             close = difflib.get_close_matches(wanted, ids, n=3, cutoff=0.5)
+            cells = "the one cell" if len(ids) == 1 else f"the {len(ids)} cells"
             hint = f"did you mean {' or '.join(close)}? " if close else ""
             raise UserError(
                 f"--only: no cell is named {wanted!r}",
-                remedy=f"{hint}`matrixrun plan` lists the {len(ids)} cells; `*` matches any text",
+                remedy=f"{hint}`matrixrun plan` lists {cells}; `*` matches any text",
             )
         kept |= found
     return kept

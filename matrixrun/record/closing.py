@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from matrixrun.evidence.verdicts import EXIT_CODES, CellResult, Severity, Verdict
+from matrixrun.evidence.verdicts import CellResult, Severity, Verdict, exit_text
 from matrixrun.record.grid import SIGNS, Grid, fit, verdict_words, worst_first
 from matrixrun.record.summary import by_severity, counted
 
@@ -50,7 +50,7 @@ def print_closing(
         console.print(Text("without a verdict", style="bold"))
         _print_cells(console, pending)
     console.print(Text(counted(results, pending), style="bold"))
-    console.print(Text(f"exit {exit_code}: {EXIT_CODES[exit_code]}"))
+    console.print(Text(f"exit {exit_code}: {exit_text(exit_code, results)}"))
     # Paths and commands are copied from here: they are never wrapped.
     console.print(Text(f"results: {root}"), soft_wrap=True)
     if report is not None:

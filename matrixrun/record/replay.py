@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
+
 from matrixrun.evidence.errors import StoreError
 from matrixrun.evidence.requests import Observation, PassRecord, ProbeRecords, Score
 from matrixrun.evidence.verdicts import CellEvidence, CellResult, Verdict
@@ -16,6 +18,7 @@ from matrixrun.judge import (
     exit_code,
     judge_sweep,
 )
+from matrixrun.record.files import read_json
 from matrixrun.record.store import Store
 from matrixrun.workloads import Prompt
 
@@ -122,13 +125,18 @@ def judge_store(
     return judge_sweep(Reader(store).cells(evidences), settings, final=True).results
 
 
-def rejudge(store: Store) -> tuple[tuple[CellResult, ...], int]:
+def rejudge(
+    store: Store, say: Callable[[str], None] | None = None
+) -> tuple[tuple[CellResult, ...], int]:
     """Judge a finished sweep again with the settings it was run with, and keep the verdicts.
 
-    Returns the results and the exit code.
+    Returns the results and the exit code; `say` is told of each stored verdict that they change.
     """
     with store.writing():
         results = judge_store(store, store.settings(JudgeSettings))
+        if say is not None:
+            for line in _changed(store, results):
+                say(line)
         withdraw_if_changed(store, results)
         pending = store.pending()
         code = exit_code(results, complete=not pending)
@@ -154,16 +162,68 @@ def require_judged(store: Store, settings: JudgeSettings, results: Iterable[Cell
     Raises:
         StoreError: the evidence gives another verdict than one of them.
     """
-    found = _verdicts(judge_store(store, settings))
-    for result in results:
+    if unsupported := unsupported_verdicts(results, judge_store(store, settings)):
+        raise StoreError(
+            f"{store.where}: {unsupported[0]}",
+            remedy=f"`matrixrun judge {store.where}` judges what is there; then look again",
+        )
+
+
+def unsupported_verdicts(
+    stored: Iterable[CellResult], judged: Iterable[CellResult]
+) -> tuple[str, ...]:
+    """Name the stored verdicts that their evidence, judged again, does not give."""
+    found = _verdicts(judged)
+    told = []
+    for result in stored:
         gives = found.get(result.cell.id)
         if gives is not None and gives != (result.verdict, result.expected):
-            stored = f"{result.verdict}{' (expected)' if result.expected else ''}"
-            raise StoreError(
-                f"{store.where}: the stored verdict of {result.cell.id} is {stored}, its evidence"
-                f" gives {gives[0]}{' (expected)' if gives[1] else ''}",
-                remedy=f"`matrixrun judge {store.where}` judges what is there; then look again",
+            stands = _words(result.verdict, result.expected)
+            told.append(
+                f"the stored verdict of {result.cell.id} is {stands}, its evidence gives"
+                f" {_words(*gives)}"
             )
+    return tuple(told)
+
+
+def unsupported_summary(store: Store, judged: Iterable[CellResult]) -> tuple[str, ...]:
+    """Name the verdicts in summary.json that the evidence does not give: others read that file."""
+    path = store.root / "summary.json"
+    if not path.exists():
+        return ()
+    try:
+        stated = read_json(path, _Summary).cells
+    except StoreError as error:
+        return (str(error),)
+    found = {result.cell.id: result.verdict for result in judged}
+    return tuple(
+        f"summary.json says of {one.id} {one.verdict}, its evidence gives {found[one.id]}"
+        for one in stated
+        if found.get(one.id, one.verdict) is not one.verdict
+    )
+
+
+class _Stated(msgspec.Struct, frozen=True):
+    id: str
+    verdict: Verdict
+
+
+class _Summary(msgspec.Struct, frozen=True):
+    """What is read of summary.json here."""
+
+    cells: tuple[_Stated, ...] = ()
+
+
+def _changed(store: Store, results: Iterable[CellResult]) -> tuple[str, ...]:
+    try:
+        stored = store.results()
+    except StoreError as error:
+        return (f"{error}; verdicts are written anew",)
+    return tuple(f"{line}: changed" for line in unsupported_verdicts(stored, results))
+
+
+def _words(verdict: Verdict, expected: bool) -> str:
+    return f"{verdict}{' (expected)' if expected else ''}"
 
 
 def _verdicts(results: Iterable[CellResult]) -> dict[str, tuple[Verdict, bool]]:

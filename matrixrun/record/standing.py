@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matrixrun.evidence.errors import StoreError
 from matrixrun.evidence.launches import LaunchEnd, LaunchOutcome
-from matrixrun.evidence.verdicts import EXIT_CODES, Verdict
+from matrixrun.evidence.verdicts import Verdict, exit_text
 from matrixrun.record.files import locked, read_json
 from matrixrun.record.store import Store
 from matrixrun.record.sweep import SweepState, is_sweep, list_sweeps
@@ -48,7 +48,7 @@ def standing_text(folder: Path) -> str:
     rows += [("cells", f"{len(results)} of {planned} judged{f': {found}' if found else ''}")]
     rows += [("results", store.where)]
     if info.state is not SweepState.RUNNING and info.exit_code is not None:
-        meaning = EXIT_CODES.get(info.exit_code, "unknown")
+        meaning = exit_text(info.exit_code, results)
         rows.append(("verdict", f"exit {info.exit_code}: {meaning}"))
     return "\n".join(f"{name:12}{text}" for name, text in rows)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from matrixrun.evidence.verdicts import EXIT_CODES, CellResult, Finding, Severity, Verdict
+from matrixrun.evidence.verdicts import CellResult, Finding, Severity, Verdict, exit_text
 from matrixrun.record.files import to_plain
 from matrixrun.record.grid import Grid, counts, lay_out, verdict_words, worst_first
 
@@ -48,7 +48,7 @@ def summary_markdown(
     a title stands above already."""
     head = [f"# {sweep}", "", counted(results, pending), ""] if headed else []
     if exit_code is not None:
-        ends = [f"Exit code {exit_code}: {EXIT_CODES.get(exit_code, 'unknown')}.", ""]
+        ends = [f"Exit code {exit_code}: {exit_text(exit_code, results)}.", ""]
     else:
         ends = []
     table = [*_table(lay_out(results)), ""] if results else []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from matrixrun.evidence.cells import AxisValue, Cell, Speculation
+from matrixrun.evidence.cells import AxisValue, Cell
 from matrixrun.record.naming import label, varying
 
 
@@ -37,9 +37,7 @@ def axis_word(axis: str, value: AxisValue) -> str:
     return "default" if value is None else str(value)
 
 
-def _size(value: AxisValue) -> tuple[int, float, str]:
-    if isinstance(value, Speculation):
-        return (2, float(value.num_speculative_tokens or 0), "")
+def _size(value: AxisValue) -> tuple[int, float]:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return (1, 0.0, "")
-    return (0, float(value), "")
+        return (1, 0.0)
+    return (0, float(value))

@@ -20,7 +20,13 @@ from matrixrun.record import Store
 from matrixrun.record.expectations import BASELINE_FORMAT, BASELINE_KEY, SEAL, check_seal, seal
 from matrixrun.record.files import to_plain, write_bytes
 from matrixrun.record.naming import params
-from matrixrun.signoff.levels import CellLevels, SweepLevels, levels_of, pending_words
+from matrixrun.signoff.levels import (
+    CellLevels,
+    SweepLevels,
+    levels_of,
+    pending_words,
+    unmeasured_words,
+)
 
 HEAD = """\
 # What sweep {sweep} showed, accepted as what is to be expected from now on.
@@ -36,7 +42,7 @@ def accept(store: Store) -> str:
     Acceptance is expected only of cells that are PASS; what else there is, is kept with its reason.
 
     Raises:
-        UserError: the sweep is not complete.
+        UserError: the sweep is not complete, or no cell of it was measured.
         StoreError: its evidence cannot be read.
     """
     levels = complete_levels(store)
@@ -60,7 +66,7 @@ def complete_levels(store: Store) -> SweepLevels:
     """Return the figures of a sweep that later ones may be held to.
 
     Raises:
-        UserError: a cell lacks its verdict, or the evidence for it.
+        UserError: a cell lacks its verdict, or the evidence for it, or none was measured.
         StoreError: its evidence cannot be read.
     """
     levels = levels_of(store)
@@ -73,6 +79,11 @@ def complete_levels(store: Store) -> SweepLevels:
         raise UserError(
             f"sweep {store.info.id} is not complete: it has no cells",
             remedy="`matrixrun run FILE --results FOLDER` runs them",
+        )
+    if nothing := unmeasured_words([cell.verdict for cell in levels.cells.values()]):
+        raise UserError(
+            f"sweep {store.info.id} is nothing to be held to: {nothing}",
+            remedy="see why in its report, mend the matrix file, and run it anew",
         )
     return levels
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from matrixrun.evidence.verdicts import Verdict
+from matrixrun.evidence.verdicts import UNMEASURED, Verdict
 from matrixrun.signoff.estimates import Estimate
 from matrixrun.signoff.levels import ACCEPTANCE_LENGTH, SPEEDUP, CellLevels, SweepLevels
 
@@ -43,6 +43,7 @@ class Aspect(StrEnum):
     GONE = "gone"
     CHECKPOINT = "checkpoint"
     ACCEPTANCE = "acceptance"
+    PROMPTS = "prompts"
     OFF_ANSWERS = "off answers"
     EQUALITY = "equality"
     REUSE = "reuse"
@@ -74,6 +75,12 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def what(self) -> tuple[str, ...]:
         return tuple(one.text for one in self.differences)
+
+    @property
+    def compared(self) -> bool:
+        """Whether outputs stand against outputs: both sides measured, on the same prompts."""
+        measured = not {self.old, self.new} & {None, *UNMEASURED}
+        return measured and self.has(Aspect.PROMPTS) is None
 
     def has(self, aspect: Aspect) -> Difference | None:
         """Return the difference in one aspect, None if there is none."""
@@ -140,6 +147,7 @@ def _change(
         _verdict(old, new),
         *_checkpoints(old, new),
         _moved(old, new, ACCEPTANCE_LENGTH, Aspect.ACCEPTANCE, "mean acceptance length"),
+        _prompts(old, new),
         _off_answers(old, new, answers),
         _equality(old, new),
         _regret(old, new),
@@ -205,16 +213,21 @@ def _moved(
     return Difference(aspect, Direction.WORSE if less else more, text, ratio)
 
 
+def _prompts(old: CellLevels, new: CellLevels) -> Difference | None:
+    if not old.workload or not new.workload or old.workload == new.workload:
+        return None
+    text = "other prompts were sent: answers are not comparable"
+    return Difference(Aspect.PROMPTS, Direction.CHANGED, text)
+
+
 def _off_answers(
     old: CellLevels, new: CellLevels, counted: tuple[int, int] | None
 ) -> Difference | None:
     if not old.off_answers or not new.off_answers:
         return None
-    if old.workload == new.workload and old.off_answers == new.off_answers:
+    if old.workload != new.workload or old.off_answers == new.off_answers:
         return None
-    if old.workload != new.workload:
-        text = "other prompts were sent: answers are not comparable"
-    elif counted is None:
+    if counted is None:
         text = "the off arm's own answers changed"
     else:
         text = f"the off arm's own answers changed in {counted[0]} of {counted[1]} requests"

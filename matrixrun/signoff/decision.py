@@ -11,7 +11,7 @@ import msgspec
 from matrixrun.evidence.verdicts import CellResult, Severity, Verdict
 from matrixrun.signoff.causes import localised
 from matrixrun.signoff.comparison import Aspect, Change, compare
-from matrixrun.signoff.levels import SweepLevels, pending_words
+from matrixrun.signoff.levels import SweepLevels, pending_words, unmeasured_words
 from matrixrun.signoff.policy import KnownFault, Policy, reached
 
 BAD = (Verdict.FAIL, Verdict.ERROR, Verdict.INCONCLUSIVE, Verdict.INACTIVE)
@@ -88,16 +88,24 @@ class _Weighing:
             self.reasons.append(f"{pending_words(self.new.pending)}: {remedy}")
         if not self.judged:
             self.reasons.append("the sweep has no cell to decide on")
+        elif nothing := unmeasured_words([self.new.cells[cell].verdict for cell in self.judged]):
+            self.reasons.append(nothing)
         elif not any(change.old and change.new for change in self.changes):
             self.reasons.append(f"it has no cell in common with {self.old.name}")
+        elif not any(change.compared for change in self.changes):
+            self.reasons.append(
+                f"nothing is compared with {self.old.name}: no cell was measured on both sides on"
+                " the same prompts"
+            )
         if self.new.name == self.old.name and not self._replaced:
-            self.notes.append(f"{self.new.name} is compared with itself")
+            self.notes.append(f"the baseline was written from {self.new.name} itself")
         if self.new.judging and self.old.judging and self.new.judging != self.old.judging:
             self.notes.append(
                 "it was judged by other settings than the baseline (what `detect:`, `expect:`,"
                 " `equality:` and the like ask for): a verdict may have changed by that alone"
             )
         self._engines()
+        self._new_cells()
         for change in self.changes:
             self._cell(change)
         self._known_faults()
@@ -113,7 +121,14 @@ class _Weighing:
         before = sorted(replaced - {""})
         after = sorted({self.new.cells[name].engine for name in self.judged} - {""})
         if before != after:
-            self.notes.append(f"engine: {', '.join(before)} -> {', '.join(after)}")
+            self.notes.append(f"engine: {_engines(before)} -> {_engines(after)}")
+
+    def _new_cells(self) -> None:
+        """Say which cells the baseline lacks: nothing but their own verdicts speaks for them."""
+        added = [change.cell for change in self.changes if change.old is None]
+        if added and self.policy.new_cells == "report":
+            many = f"{added[0]} and {len(added) - 1} more are" if added[1:] else f"{added[0]} is"
+            self.notes.append(f"{many} not in the baseline: judged, and compared with nothing")
 
     def _cell(self, change: Change) -> None:
         """Weigh one cell: what stands against it, unless something lets it through."""
@@ -258,7 +273,9 @@ def _objections(change: Change, policy: Policy, new: SweepLevels) -> list[str]:
         what = f"REFUSED {what}"
         told += [f"{what}: {cell.reason}"] if policy.new_refusals == "block" else []
     for aspect, reaction in (
+        (Aspect.NEW, policy.new_cells),
         (Aspect.ACCEPTANCE, policy.acceptance),
+        (Aspect.PROMPTS, policy.off_answers),
         (Aspect.OFF_ANSWERS, policy.off_answers),
     ):
         found = change.has(aspect)
@@ -283,6 +300,10 @@ def _shows(fault: KnownFault, result: CellResult) -> bool:
         return False
     kinds = {one.kind for one in result.findings if one.severity is Severity.FAULT}
     return fault.finding is None or fault.finding in kinds
+
+
+def _engines(names: Sequence[str]) -> str:
+    return ", ".join(names) or "not known (no launch said its version)"
 
 
 def _cells(results: Sequence[CellResult]) -> str:

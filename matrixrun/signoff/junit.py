@@ -2,19 +2,20 @@
 
 Axes are the suite's properties (xunit2 has none on test cases). A fault is a failure, a launch that
 ended badly an error, what was refused or left out is skipped with its reason. INCONCLUSIVE and
-INACTIVE are failures too: a gate must not take them for green. What the matrix file expects is
-skipped, as tests that are expected to fail are.
+INACTIVE are failures too: a gate must not take them for green. Notices stand in `system-out` of
+their check; a check that did not apply to a cell is skipped, not passed. What the matrix file
+expects is skipped, as tests that are expected to fail are.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from xml.etree import ElementTree
 
 import msgspec
 
-from matrixrun.evidence.verdicts import CellResult, Severity, Verdict
+from matrixrun.evidence.verdicts import CellResult, Finding, Severity, Verdict
 from matrixrun.judge.witnesses import PROBE_WITNESSES, WITNESSES
 from matrixrun.record.naming import params
 
@@ -52,6 +53,21 @@ CHECK_OF = {
     "all-accepted": "coverage",
     "finish-reason": "answers",
     "expected-verdict": "verdict",
+    "known-answers": "known_answers",
+}
+# Checks that not every cell is put to, by the figures that show that this one was.
+APPLIED_BY: dict[str, tuple[str, ...]] = {
+    "attached": (),
+    "target_path": ("target/",),
+    "regret": ("regret/",),
+    "degeneration": ("degenerate/",),
+    "known_answers": ("known/",),
+    "drift": ("drift/",),
+    "acceptance": ("acceptance/mean_acceptance_length",),
+    "prediction": ("acceptance/as_predicted",),
+    "drafting": ("acceptance/conditional.", "acceptance/idle_share"),
+    "repeats": ("acceptance/repeated.",),
+    "coverage": ("exposure/",),
 }
 FIGURES_ONLY = ("performance",)
 CHECKS = (
@@ -67,13 +83,15 @@ _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One test case; `outcome` is `passed`, `failure`, `error` or `skipped`."""
+    """One test case; `outcome` is `passed`, `failure`, `error` or `skipped`, `notices` what was
+    remarked and is no fault."""
 
     check: str
     outcome: str = "passed"
     type: str = ""
     message: str = ""
     text: str = ""
+    notices: tuple[str, ...] = ()
 
 
 def cases(result: CellResult) -> list[Case]:
@@ -84,17 +102,18 @@ def cases(result: CellResult) -> list[Case]:
         ]
     if result.verdict is Verdict.ERROR:
         return [_expected(case, result) for case in _errored(result)]
-    found: dict[str, list[str]] = {check: [] for check in CHECKS}
+    found: dict[str, list[Finding]] = {check: [] for check in CHECKS}
     for finding in result.findings:
-        if finding.severity is Severity.FAULT:
-            check = CHECK_OF.get(finding.kind, finding.kind)
-            # A further probe's witness has a case where it found something.
-            known = check in found or check in PROBE_CHECKS
-            found.setdefault(check if known else "answers", []).append(finding.text)
-    told = [_judged(check, texts) for check, texts in found.items()]
+        check = CHECK_OF.get(finding.kind, finding.kind)
+        # A further probe's witness has a case where it found something.
+        known = check in found or check in PROBE_CHECKS
+        found.setdefault(check if known else "answers", []).append(finding)
+    told = [_judged(check, findings, result.metrics) for check, findings in found.items()]
     if result.verdict in OPEN:
-        told[-1] = Case(check="verdict", outcome="failure", type=result.verdict.value,
-                        message=f"{result.verdict.value}: {result.reason}")  # fmt: skip
+        place = list(found).index("verdict")
+        told[place] = Case(check="verdict", outcome="failure", type=result.verdict.value,
+                           message=f"{result.verdict.value}: {result.reason}",
+                           notices=told[place].notices)  # fmt: skip
     return [_expected(case, result) for case in told]
 
 
@@ -127,11 +146,18 @@ def junit(
     return document + b"\n"
 
 
-def _judged(check: str, texts: Sequence[str]) -> Case:
-    if not texts:
-        return Case(check=check)
-    return Case(check=check, outcome="failure", type="fault", message=texts[0],
-                text="\n".join(texts))  # fmt: skip
+def _judged(check: str, findings: Sequence[Finding], metrics: Mapping[str, float]) -> Case:
+    notices = tuple(
+        f"notice {one.kind}: {one.text}" for one in findings if one.severity is Severity.NOTICE
+    )
+    faults = [one.text for one in findings if one.severity is Severity.FAULT]
+    if faults:
+        return Case(check=check, outcome="failure", type="fault", message=faults[0],
+                    text="\n".join(faults), notices=notices)  # fmt: skip
+    if not findings and not any(name.startswith(APPLIED_BY.get(check, "")) for name in metrics):
+        message = "did not apply: nothing that it looks at was there"
+        return Case(check=check, outcome="skipped", message=message)
+    return Case(check=check, notices=notices)
 
 
 def _errored(result: CellResult) -> Iterator[Case]:
@@ -178,12 +204,14 @@ def _suite(
         element = ElementTree.SubElement(
             suite, "testcase", name=_clean(f"{name} {case.check}"), classname=_clean(classname)
         )
-        if case.outcome == "passed":
-            continue
-        ending = ElementTree.SubElement(element, case.outcome, message=_clean(case.message))
-        if case.outcome != "skipped":
-            ending.set("type", case.type)
-            ending.text = _clean(case.text)
+        if case.outcome != "passed":
+            ending = ElementTree.SubElement(element, case.outcome, message=_clean(case.message))
+            if case.outcome != "skipped":
+                ending.set("type", case.type)
+                ending.text = _clean(case.text)
+        if case.notices:
+            told_so = ElementTree.SubElement(element, "system-out")
+            told_so.text = _clean("\n".join(case.notices))
 
 
 def _clean(text: str) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.launches import LaunchOutcome
 from matrixrun.evidence.requests import Observation
-from matrixrun.evidence.verdicts import CellEvidence, CellResult, Verdict
+from matrixrun.evidence.verdicts import UNMEASURED, CellEvidence, CellResult, Verdict
 from matrixrun.judge import CellObservations, JudgeSettings
 from matrixrun.judge.case import Case, build_case
 from matrixrun.matrix import fingerprint
@@ -192,6 +192,15 @@ def pending_words(pending: Sequence[Pending]) -> str:
     first, more = pending[0], len(pending) - 1
     others = f" (and {more} more such {'cell' if more == 1 else 'cells'})" if more else ""
     return f"{first.cell} {first.what}{others}"
+
+
+def unmeasured_words(verdicts: Sequence[Verdict]) -> str:
+    """Say that no cell was measured; "" where one was. Of refusals and crashes nothing follows for
+    outputs."""
+    if not verdicts or not UNMEASURED.issuperset(verdicts):
+        return ""
+    ended = " or ".join(sorted(f"is {verdict}" for verdict in set(verdicts)))
+    return f"nothing was measured: every cell {ended}"
 
 
 def _pending(

@@ -11,19 +11,25 @@ from matrixrun.evidence.cells import Cell, Excluded
 from matrixrun.evidence.errors import StoreError
 from matrixrun.evidence.launches import LaunchOutcome
 from matrixrun.evidence.verdicts import (
-    EXIT_CODES,
+    UNMEASURED,
     CellEvidence,
     CellResult,
     Severity,
     Verdict,
+    exit_text,
 )
 from matrixrun.judge import JudgeSettings, exit_code
 from matrixrun.matrix import Interactions
-from matrixrun.record import Store
+from matrixrun.record import Store, SweepState
 from matrixrun.record.artifacts import command_line
 from matrixrun.record.grid import ORDER
 from matrixrun.record.naming import labels, varying
-from matrixrun.record.replay import Reader
+from matrixrun.record.replay import (
+    Reader,
+    judge_store,
+    unsupported_summary,
+    unsupported_verdicts,
+)
 from matrixrun.signoff.axes import Axis, axes_of, axis_word
 from matrixrun.signoff.causes import Group, Localised, groups, localised
 from matrixrun.signoff.detail import CellDetail, bare_detail, detail_of, rounded
@@ -32,6 +38,7 @@ from matrixrun.signoff.interactions import Covered, covered
 from matrixrun.signoff.narrow import read_follow_up, sentence
 
 LOG_LINES = 40
+UNSUPPORTED = "verdicts are not supported by their evidence"
 # Figures that the matrix can show in place of the verdict, by the metric's name.
 FIGURES = {
     "exact": "same/exact_match.on",
@@ -44,7 +51,8 @@ FIGURES = {
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A cell in lists and matrices; `at` holds the place of its value on each varying axis."""
+    """A cell in lists and matrices; `at` holds the place of its value on each varying axis,
+    `noticed` the kinds of its notices (why a verdict is expected or a launch ended is none)."""
 
     id: str
     verdict: Verdict
@@ -53,6 +61,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expected: bool = False
     faults: int = 0
     notices: int = 0
+    noticed: tuple[str, ...] = ()
     figures: dict[str, float] = {}
     speed: Speed = Speed()
 
@@ -72,7 +81,9 @@ class LaunchView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page says of the sweep as a whole. `constant` names the axes that do not vary."""
+    """What the page says of the sweep as a whole. `constant` names the axes that do not vary;
+    `damage` says which verdicts their evidence does not give, since it is damaged or gone or they
+    were changed: then `exit_code` is 2."""
 
     sweep: str
     name: str
@@ -83,6 +94,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     matrix_sha256: str
     exit_code: int
     exit_text: str
+    damage: tuple[str, ...]
     engines: tuple[str, ...]
     hardware: tuple[str, ...]
     constant: str
@@ -128,17 +140,20 @@ def build_page(store: Store) -> Page:
     """
     plan = store.planned(PlanView)
     # Of cells with the same verdict those with findings come first.
-    found = sorted(_planned(store.results(), plan), key=lambda one: one.cell.id)
+    stored = _planned(store.results(), plan)
+    found = sorted(stored, key=lambda one: one.cell.id)
     found.sort(key=lambda one: not one.findings)
     results = sorted(found, key=lambda one: ORDER.index(one.verdict))
     done = {result.cell.id for result in results}
     pending = tuple(cell.id for cell in plan.cells if cell.id not in done)
     evidences = {evidence.cell.id: evidence for evidence in store.evidences()}
     details = tuple(_details(store, results, evidences))
-    axes = axes_of([result.cell for result in results])
+    axes = axes_of([result.cell for result in stored])  # as on the terminal
     launches = _launches(store, evidences.values())
     return Page(
-        head=_head(store, plan, results, pending, launches),
+        head=_head(
+            store, plan, results, pending, launches, damage=_damage(store, results, details)
+        ),
         axes=axes,
         rows=tuple(_row(r, axes, d) for r, d in zip(results, details, strict=True)),
         localised=localised(results),
@@ -191,9 +206,36 @@ def _details(
             yield msgspec.structs.replace(bare, damaged=True)
 
 
+def _damage(
+    store: Store, results: Sequence[CellResult], details: Sequence[CellDetail]
+) -> tuple[str, ...]:
+    """Say of which verdicts there is no evidence, or evidence that gives another one."""
+    gone = tuple(
+        f"no evidence for {result.cell.id}: {detail.missing}"
+        for result, detail in zip(results, details, strict=True)
+        if detail.damaged
+    )
+    if gone or store.info.state is SweepState.RUNNING:
+        # A verdict depends on the whole sweep: of a part of it others may come.
+        return gone
+    try:
+        judged = judge_store(store, settings_of(store))
+    except StoreError as error:
+        return (str(error),)
+    return unsupported_verdicts(results, judged) + unsupported_summary(store, judged)
+
+
 def _row(result: CellResult, axes: Sequence[Axis], detail: CellDetail) -> Row:
     words = [(axis, axis_word(axis.name, result.cell.axes[axis.name])) for axis in axes]
     faults = sum(finding.severity is Severity.FAULT for finding in result.findings)
+    # What the verdict's own words say already is no further notice.
+    told = {"expected-verdict"} if result.expected else set()
+    told |= {"launch"} if result.verdict in UNMEASURED else set()
+    notices = [
+        finding.kind
+        for finding in result.findings
+        if finding.severity is Severity.NOTICE and finding.kind not in told
+    ]
     found = {name: result.metrics.get(metric) for name, metric in FIGURES.items()}
     return Row(
         id=result.cell.id,
@@ -202,7 +244,8 @@ def _row(result: CellResult, axes: Sequence[Axis], detail: CellDetail) -> Row:
         at=tuple(axis.values.index(word) for axis, word in words),
         expected=result.expected,
         faults=faults,
-        notices=len(result.findings) - faults,
+        notices=len(notices),
+        noticed=tuple(dict.fromkeys(notices)),
         figures={name: rounded(value) for name, value in found.items() if value is not None},
         speed=detail.speed,
     )
@@ -239,9 +282,11 @@ def _head(
     results: Sequence[CellResult],
     pending: Sequence[str],
     launches: dict[str, LaunchView],
+    *,
+    damage: tuple[str, ...],
 ) -> Head:
     info, settings = store.info, settings_of(store)
-    code = exit_code(results, complete=not pending)
+    code = 2 if damage else exit_code(results, complete=not pending)
     cells = [result.cell for result in results]
     differing = varying(cells)
     constant = (
@@ -261,7 +306,8 @@ def _head(
         program=info.program,
         matrix_sha256=info.matrix_sha256,
         exit_code=code,
-        exit_text=EXIT_CODES[code],
+        exit_text=UNSUPPORTED if damage else exit_text(code, results),
+        damage=damage,
         engines=_distinct(f"{v.facts.get('engine')} {v.facts['version']}"
                           for v in launches.values() if v.facts.get("version")),
         hardware=_distinct(hardware_words(v.hardware) for v in launches.values()),

@@ -4,6 +4,7 @@
 block: [FAIL, ERROR, INCONCLUSIVE, INACTIVE]   # verdicts that block
 new_refusals: block                            # or report; a cell that was not REFUSED before
 missing_cells: block                           # or report; a cell that the baseline has
+new_cells: report                              # or block; a cell that the baseline lacks
 acceptance: block                              # or report; mean acceptance length left its interval
 off_answers: report                            # or block; the off arm answers otherwise
 slower_by: 0.1                                 # share of the speedup that may go (default: any)
@@ -86,7 +87,11 @@ class Selection(_Section):
 
     def words(self) -> str:
         """Return the selection as it stands in messages."""
-        conditions = " and ".join(f"{axis}={_word(value)}" for axis, value in self.when.items())
+        named: dict[str, Any] = {}
+        for axis, value in self.when.items():
+            inner = value.items() if isinstance(value, dict) else ()
+            named |= {f"{axis}.{key}": one for key, one in inner} or {axis: value}
+        conditions = " and ".join(f"{name}={_word(value)}" for name, value in named.items())
         return " ".join(part for part in (self.cells or "", conditions) if part)
 
 
@@ -141,6 +146,7 @@ class Policy(_Section):
     )
     new_refusals: Reaction = "block"
     missing_cells: Reaction = "block"
+    new_cells: Reaction = "report"
     acceptance: Reaction = "block"
     off_answers: Reaction = "report"
     slower_by: float | None = Field(default=None, ge=0, lt=1)

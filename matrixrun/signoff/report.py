@@ -25,18 +25,22 @@ def write_report(
 ) -> Path:
     """Write a sweep's report and return its path: `report.html` in the results folder, or `out`.
 
-    `say` is told of each cell whose evidence is damaged or gone: the report has no evidence for it.
+    `say` is told of each cell whose evidence is damaged or gone, or gives another verdict than the
+    one stored: the report then says that its verdicts are not supported.
 
     Raises:
         StoreError: the results cannot be read, or the file cannot be written.
     """
     page = build_page(store)
-    for row, detail in zip(page.rows, page.details, strict=True):
-        if detail.damaged and say is not None:
-            say(f"no evidence for {row.id}: {detail.missing}")
+    if say is not None:
+        for line in page.head.damage:
+            say(line)
     results = store.results()
-    code = page.head.exit_code
+    damage = page.head.damage
+    code = None if damage else page.head.exit_code
     summary = summary_markdown(results, store.info.id, code, pending=page.pending)
+    if damage:
+        summary = "\n".join([f"{page.head.exit_text}:", *damage, "", summary])
     path = store.root / REPORT_FILE if out is None else out
     write_bytes(path, render(page, summary=summary, decision=decision).encode("utf-8", "replace"))
     return path

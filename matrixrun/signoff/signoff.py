@@ -35,12 +35,19 @@ def sign_off(store: Store, options: SignoffOptions, today: datetime.date | None 
     """Decide on a sweep, and write signoff.json, signoff.md and the report anew.
 
     Raises:
-        UserError: the baseline, the policy or an upgrade cannot be used.
+        UserError: the baseline, the policy or an upgrade cannot be used, or the sweep is to be
+            compared with itself.
         StoreError: the evidence cannot be read, or the decision not be written.
     """
     policy = Policy() if options.policy is None else read_policy(options.policy)
     renamed = dict(_upgrade(text) for text in options.upgrades)
     old = read_reference(options.against, options.results_root)
+    if old.name == store.info.id and old.results and not renamed:
+        raise UserError(
+            f"{old.name} is compared with itself: nothing could stand against it",
+            remedy="name an earlier sweep or a baseline file; where one sweep holds both versions"
+            " of an engine, add --upgrade OLD=NEW",
+        )
     store.withdraw_decision()
     new = levels_of(store)
     _check_engines(renamed, old, new)

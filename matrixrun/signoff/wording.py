@@ -28,7 +28,9 @@ def decision_text(decision: Decision) -> str:
     lines += _part("settings that bring it on", decision.causes if not decision.signed else ())
     lines += _part("let through", decision.accepted)
     lines += _part("remarks", decision.notes)
-    lines += _part("changed", [_change_words(one) for one in changed])
+    told = "\n".join((*decision.reasons, *decision.accepted))
+    left = [one for one in changed if f"{one.cell}: {'; '.join(one.what)}" not in told]
+    lines += _part("changed", [_change_words(one) for one in left])
     if not changed:
         lines += ["", "every cell is as it was"]
     return "\n".join(lines)

@@ -318,6 +318,7 @@ def test_facts_say_whether_the_server_speculates() -> None:
     models = {"data": [{"meta": {"n_vocab": 512}}]}
     found = reports.facts(props, [{"speculative": False}, {"speculative": True}], models)
     assert (found["speculative"], found["dtype"], found["n_vocab"]) == (True, "bfloat16", 512)
+    assert found["logprobs_when_speculating"].startswith("withheld")
     assert "dtype" not in reports.facts({"model_ftype": "Q4_K - Medium"}, None, None)
 
 

@@ -305,6 +305,24 @@ def test_placeholder_logprobs_of_the_on_arm_are_named_and_not_taken_for_drift():
     assert "logprob-contract" in kinds(result, Severity.NOTICE)
 
 
+def test_logprobs_that_an_engine_is_known_to_withhold_are_no_notice():
+    pair = Pair()
+    on, off, null = answers(pair)
+    on = tuple(replace(one, logprobs=np.full_like(one.logprobs, np.nan)) for one in on)
+    silent = gathered(pair, on, off, null)
+    outcome = silent.evidence.outcomes["on"]
+    facts = {**outcome.facts, "logprobs_when_speculating": "withheld: placeholders"}
+    outcomes = {
+        **silent.evidence.outcomes,
+        "on": msgspec.structs.replace(outcome, facts=facts),
+    }
+    known = replace(silent, evidence=msgspec.structs.replace(silent.evidence, outcomes=outcomes))
+
+    assert "logprob-contract" in kinds(judged(silent, pair), Severity.NOTICE)
+    assert "logprob-contract" not in kinds(judged(known, pair), Severity.NOTICE)
+    assert "drift/mean.on" not in judged(known, pair).metrics
+
+
 # --- ends of answers -------------------------------------------------------------------------
 
 

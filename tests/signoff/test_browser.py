@@ -290,3 +290,51 @@ def test_a_covering_sweep_shows_which_combinations_were_covered(page: Page, tmp_
     assert "allowed cells of the full grid" in text(page, "#covered")
     assert "tensor_parallel_size \u00d7 speculation" in text(page, "#covered")
     assert "tp2 with draft_model-k3" in text(page, "#covered")
+
+
+def test_notices_are_counted_on_top_and_marked_in_matrix_and_list(
+    page: Page, tmp_path: Path
+) -> None:
+    cells = grid(batch_size=[1, 8])
+    store = make_store(tmp_path / "s", [(cells[0], HEALTHY), (cells[1], Arm(ties=20))])
+    page.open(write_report(store))
+
+    assert "1 notice in 1 cell" in text(page, "#notices")
+    assert "numerics-changed (1 cell)" in text(page, "#notices")
+    assert page.ask("document.querySelectorAll('.grid .noted').length") == 1
+    assert "† 1 notice: numerics-changed" in text(page, "#list")
+
+
+def test_labels_of_rows_stay_on_one_line_on_a_telephone(page: Page, tmp_path: Path) -> None:
+    cells = grid(quantization=["none", "q4_k_m-imatrix-large-2026"], speculation=[NGRAM, DRAFTED])
+    store = make_store(tmp_path / "s", [(cell, HEALTHY) for cell in cells])
+    page.open(write_report(store), width=400, height=800)
+
+    heights = page.ask(
+        "[...document.querySelectorAll('.grid th[scope=row]')].map((h) => h.offsetHeight"
+        " / parseFloat(getComputedStyle(h).lineHeight))"
+    )
+    assert heights
+    assert max(heights) < 2.2
+    assert page.ask("document.documentElement.scrollWidth") <= 400
+
+
+def test_verdicts_that_their_evidence_does_not_give_are_not_shown_as_good(
+    page: Page, tmp_path: Path
+) -> None:
+    store = make_store(tmp_path / "s", [(cell, Arm(accept=None)) for cell in grid(batch_size=[1])])
+    for result in store.results():
+        file = store.cell_folder(result.cell.id) / "result.json"
+        file.write_text(file.read_text().replace('"INACTIVE"', '"PASS"'))
+    page.open(write_report(store))
+
+    assert page.ask("document.querySelector('#verdict').className") == "banner bad"
+    assert "is PASS, its evidence gives INACTIVE" in text(page, "#verdict")
+
+
+def test_a_sweep_of_refusals_is_not_green(page: Page, tmp_path: Path) -> None:
+    store = make_store(tmp_path / "s", [(cell, REFUSED) for cell in grid(batch_size=[1, 8])])
+    page.open(write_report(store))
+
+    assert page.ask("document.querySelector('#verdict').className") == "banner open"
+    assert "Nothing was measured: all 2 cells refused" in text(page, "#verdict")

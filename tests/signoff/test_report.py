@@ -25,6 +25,7 @@ from matrixrun.evidence.cells import Speculation
 from matrixrun.judge import Expectation, JudgeSettings
 from matrixrun.matrix.covering import cover
 from matrixrun.record import Store
+from matrixrun.record.grid import lay_out
 from matrixrun.signoff import build_page, write_report
 
 EVIL = "</script><!--<script>alert(1)//\u2028 &amp; \ud7ff"
@@ -224,3 +225,30 @@ def test_a_covering_sweep_says_which_combinations_came_to_a_verdict(tmp_path: Pa
 
 def test_a_sweep_of_the_full_grid_says_nothing_of_combinations(tmp_path: Path) -> None:
     assert build_page(make_store(tmp_path / "sweep", [(make_cell(), HEALTHY)])).covered is None
+
+
+def speculations(folder: Path) -> Store:
+    """k2, k4 and n-gram k2; with k4 many answers differ at near ties."""
+    drafts = [
+        Speculation(method="draft_model", num_speculative_tokens=k, draft="draft") for k in (2, 4)
+    ]
+    kinds = [*drafts, Speculation(method="ngram", num_speculative_tokens=2)]
+    arms = [(make_cell(speculation=one), HEALTHY) for one in kinds]
+    arms[1] = (arms[1][0], replace(HEALTHY, ties=20))
+    return make_store(folder, arms)
+
+
+def test_a_cell_with_notices_is_marked_with_their_kinds(tmp_path: Path) -> None:
+    rows = build_page(speculations(tmp_path / "sweep")).rows
+
+    noted = {row.id: (row.notices, row.noticed) for row in rows if row.notices}
+    assert noted == {"vllm.tiny-dense.draft_model-k4.b8": (1, ("numerics-changed",))}
+
+
+def test_columns_are_ordered_as_on_the_terminal(tmp_path: Path) -> None:
+    store = speculations(tmp_path / "sweep")
+
+    (axis,) = build_page(store).axes
+
+    assert axis.values == lay_out(store.results()).columns
+    assert axis.values == ("draft_model-k2", "draft_model-k4", "ngram-k2")

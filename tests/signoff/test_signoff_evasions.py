@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
-from made_sweeps import CRASHED, FAULTY, HEALTHY, REFUSED, Made, make_cell, make_store
+from made_sweeps import CRASHED, FAULTY, HEALTHY, IDLE, REFUSED, Made, make_cell, make_store
 from test_signoff import LARGE, SMALL, TODAY, decided
 
 from matrixrun.cli import _main
@@ -19,9 +20,12 @@ from matrixrun.record import Store
 from matrixrun.record.files import write_bytes
 from matrixrun.record.replay import rejudge
 from matrixrun.signoff import (
+    Policy,
     SignoffOptions,
     accept,
+    build_page,
     decide,
+    decision_text,
     levels_of,
     read_baseline,
     read_policy,
@@ -33,6 +37,11 @@ CRASH_IS_KNOWN = """
 known_faults:
   - {cells: "*", verdict: ERROR, link: "https://example.org/1", ends_in: "0.1", reason: crashes}
 """
+
+
+def accepted(tmp_path: Path, store: Store) -> SignoffOptions:
+    """A sign-off against the sweep's own baseline file."""
+    return SignoffOptions(against=str(write_baseline(tmp_path / "own.yaml", accept(store))))
 
 
 def baseline(tmp_path: Path, store: Store, *changes: tuple[str, str]) -> Path:
@@ -127,12 +136,60 @@ def test_other_settings_of_the_judge_are_said(tmp_path: Path) -> None:
     assert any("judged by other settings" in one for one in decision.notes)
 
 
-def test_a_sweep_against_itself_is_said_to_be_that(tmp_path: Path) -> None:
+def test_a_sweep_is_not_compared_with_itself(tmp_path: Path) -> None:
     store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
 
-    decision = sign_off(store, SignoffOptions(against=str(store.root)), TODAY)
+    with pytest.raises(UserError, match="compared with itself"):
+        sign_off(store, SignoffOptions(against=str(store.root)), TODAY)
 
-    assert any("compared with itself" in one for one in decision.notes)
+
+def test_a_sweep_against_the_baseline_that_it_became_is_said_to_be_that(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
+
+    decision = sign_off(store, accepted(tmp_path, store), TODAY)
+
+    assert decision.signed
+    assert any("was written from" in one for one in decision.notes)
+
+
+def test_a_sweep_of_refusals_alone_is_neither_accepted_nor_signed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = make_store(tmp_path / "old", [(SMALL, HEALTHY)])
+    refused = make_store(tmp_path / "new", [(SMALL, REFUSED)])
+    lenient = tmp_path / "policy.yaml"
+    lenient.write_text("new_refusals: report")
+
+    assert command(monkeypatch, "baseline", "accept", str(refused.root)) == 4
+    assert "every cell is REFUSED" in capsys.readouterr().err
+    options = SignoffOptions(against=str(old.root), policy=lenient)
+    assert sign_off(refused, options, TODAY).reasons == (
+        "nothing was measured: every cell is REFUSED",
+    )
+    page = (refused.root / "report.html").read_text()
+    assert '"exit_code":5' in page
+    assert "nothing against shipping" not in page
+
+
+def test_what_was_compared_with_nothing_is_not_signed(tmp_path: Path) -> None:
+    others = replace(HEALTHY, prompts=41)
+
+    found = decided(tmp_path, [(SMALL, others), (LARGE, HEALTHY)], [(SMALL, HEALTHY)])
+
+    (reason,) = found.reasons
+    assert reason.startswith("nothing is compared with made-")
+    assert any("other prompts were sent" in what for one in found.changes for what in one.what)
+
+
+def test_a_cell_that_the_baseline_lacks_is_told_or_blocks(tmp_path: Path) -> None:
+    new = [(SMALL, HEALTHY), (LARGE, HEALTHY)]
+
+    told = decided(tmp_path / "a", new, [(SMALL, HEALTHY)])
+    blocked = decided(tmp_path / "b", new, [(SMALL, HEALTHY)], policy="new_cells: block")
+
+    assert told.signed
+    assert any(one.startswith(f"{LARGE.id} is not in the baseline") for one in told.notes)
+    assert blocked.reasons == (f"{LARGE.id}: not in the baseline",)
 
 
 def test_a_verdict_that_its_evidence_does_not_give_is_not_believed(tmp_path: Path) -> None:
@@ -142,6 +199,42 @@ def test_a_verdict_that_its_evidence_does_not_give_is_not_believed(tmp_path: Pat
 
     with pytest.raises(StoreError, match="is PASS, its evidence gives FAIL"):
         levels_of(store)
+
+
+@pytest.mark.parametrize("name", ["result.json", "summary.json"])
+def test_a_report_does_not_show_a_verdict_that_was_edited_as_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, IDLE)])
+    assert command(monkeypatch, "report", str(store.root)) == 0
+    folder = store.cell_folder(SMALL.id) if name == "result.json" else store.root
+    text = (folder / name).read_text()
+    (folder / name).write_text(text.replace('"verdict": "INACTIVE"', '"verdict": "PASS"'))
+
+    assert command(monkeypatch, "report", str(store.root)) == 2
+    assert "PASS, its evidence gives INACTIVE" in capsys.readouterr().err
+    head = build_page(store).head
+    assert (head.exit_code, head.exit_text) == (2, "verdicts are not supported by their evidence")
+    assert "its evidence gives INACTIVE" in (store.root / "report.html").read_text()
+
+    assert command(monkeypatch, "judge", str(store.root)) == 6
+    told = "is PASS, its evidence gives INACTIVE: changed" in capsys.readouterr().err
+    assert told is (name == "result.json")
+    assert command(monkeypatch, "report", str(store.root)) == 0
+
+
+def test_a_report_on_damaged_evidence_is_written_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
+    evidence = store.evidence(SMALL.id)
+    assert evidence is not None
+    file = store.root / evidence.records["on"].path
+    file.write_bytes(file.read_bytes()[:100])
+
+    assert command(monkeypatch, "report", str(store.root)) == 2
+    assert f"no evidence for {SMALL.id}" in capsys.readouterr().err
+    assert '"exit_code":2' in (store.root / "report.html").read_text()
 
 
 def test_a_decision_does_not_outlive_the_verdicts_it_was_made_from(tmp_path: Path) -> None:
@@ -168,7 +261,7 @@ def test_why_a_verdict_is_expected_is_shown_to_who_signs(tmp_path: Path) -> None
     settings = JudgeSettings(detect_rate=0.1, control="within-launch", expect=(expect,))
     store = Made(tmp_path / "sweep", [(SMALL, FAULTY)], settings=settings).write()
 
-    decision = sign_off(store, SignoffOptions(against=str(store.root)), TODAY)
+    decision = sign_off(store, accepted(tmp_path, store), TODAY)
 
     assert decision.signed
     assert any("FAIL is expected: known to differ" in one for one in decision.accepted)
@@ -221,7 +314,7 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
 
 def test_a_slip_of_the_pen_leaves_the_last_decision(tmp_path: Path) -> None:
     store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
-    sign_off(store, SignoffOptions(against=str(store.root)), TODAY)
+    sign_off(store, accepted(tmp_path, store), TODAY)
 
     with pytest.raises(UserError):
         sign_off(store, SignoffOptions(against=str(tmp_path / "basline.yaml")), TODAY)
@@ -231,10 +324,33 @@ def test_a_slip_of_the_pen_leaves_the_last_decision(tmp_path: Path) -> None:
 
 def test_a_damaged_result_is_judged_anew_and_takes_the_decision_with_it(tmp_path: Path) -> None:
     store = make_store(tmp_path / "sweep", [(SMALL, HEALTHY)])
-    sign_off(store, SignoffOptions(against=str(store.root)), TODAY)
+    sign_off(store, accepted(tmp_path, store), TODAY)
     (store.cell_folder(SMALL.id) / "result.json").write_text("{")
 
     rejudge(store)
 
     assert [one.verdict for one in store.results()] == [Verdict.PASS]
     assert not (store.root / "signoff.json").exists()
+
+
+def test_words_of_a_decision_name_settings_engines_and_cells_plainly_and_once(
+    tmp_path: Path,
+) -> None:
+    policy = """
+known_faults:
+  - {when: {speculation: {method: ngram}}, link: l, ends_in: "9", reason: r}
+"""
+    new, old = [(SMALL, HEALTHY)], [(SMALL, HEALTHY), (LARGE, HEALTHY)]
+    found = decided(tmp_path, new, old, policy=policy)
+
+    assert any(
+        one.startswith("known fault speculation.method=ngram (l) is gone") for one in found.reasons
+    )
+    assert decision_text(found).count(LARGE.id) == 1
+
+    stores = [Store.open(tmp_path / name) for name in ("old", "new")]
+    before, after = map(levels_of, stores)
+    silent = {name: msgspec.structs.replace(one, engine="") for name, one in after.cells.items()}
+    after = msgspec.structs.replace(after, cells=silent)
+    notes = decide(after, before, Policy(), TODAY).notes
+    assert "engine: vllm 0.32.0 -> not known (no launch said its version)" in notes

@@ -13,6 +13,8 @@ _PACKAGE = re.compile(r"^in_process\.py: (\S+) (\d\S*)\s*$", re.MULTILINE)
 # no such name: their activations are rounded to 8 bits in blocks.
 ARITHMETIC = {"BF16": "bfloat16", "F16": "float16", "all F32": "float32"}
 
+WITHHELD = "withheld: those of accepted tokens are placeholders"
+
 
 def facts(props: Any, slots: Any, models: Any) -> dict[str, Any]:
     """A flat account of a server, from /props, /slots and /v1/models. Names are llama.cpp's own.
@@ -27,6 +29,7 @@ def facts(props: Any, slots: Any, models: Any) -> dict[str, Any]:
         "version": _version(props.get("build_info")),
         "model_ftype": kind,
         "total_slots": props.get("total_slots"),
+        "logprobs_when_speculating": WITHHELD,
         "n_ctx": (props.get("default_generation_settings") or {}).get("n_ctx"),
     }
     if kind in ARITHMETIC:

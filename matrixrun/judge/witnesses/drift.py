@@ -20,6 +20,9 @@ RATE_TESTS = 2
 NOTICE_LEVEL = 0.01
 LEAST_TOKENS = 32
 TAIL = 0.99
+NONE_GIVEN = "the on arm gives no logprobs although the off arm does"
+# By this fact an engine says that it gives none while it speculates, and why.
+LIMIT = "logprobs_when_speculating"
 
 
 def examine_drift(examination: Examination) -> Testimony:
@@ -27,6 +30,8 @@ def examine_drift(examination: Examination) -> Testimony:
     below it; a notice instead where the on arm's logprobs are not what they are said to be."""
     case, floor = examination.case, examination.ceiling.floor
     broken = broken_contract(case)
+    if broken == NONE_GIVEN and _withheld(case):
+        return Testimony()  # a limit of the engine, which its facts say; nothing is broken
     if broken is not None:
         finding = Finding(kind="logprob-contract", severity=Severity.NOTICE, text=broken)
         return Testimony((finding,))
@@ -126,12 +131,17 @@ def broken_contract(case: Case) -> str | None:
     if off.size < LEAST_TOKENS or case.on.token_ids.size < LEAST_TOKENS:
         return None
     if on.size == 0:
-        return "the on arm gives no logprobs although the off arm does"
+        return NONE_GIVEN
     if np.ptp(on) == 0.0 and np.ptp(off) > 0.0:
         return f"the on arm's logprobs are placeholders (all {on[0]:.3g})"
     if float(on.max()) > 1e-3:
         return f"the on arm gives positive logprobs (largest {on.max():.3g})"
     return None
+
+
+def _withheld(case: Case) -> bool:
+    outcome = case.observed.evidence.outcomes.get("on")
+    return outcome is not None and str(outcome.facts.get(LIMIT, "")).startswith("withheld")
 
 
 def _sound(case: Case, floor: float) -> bool:

@@ -64,11 +64,12 @@ function cellButton(index) {
   const row = data.rows[index];
   const word = SHOW[state.show][1](row);
   const button = badge(row.verdict, row.expected, "button", {
-    class: shown(row) ? "" : "out", "data-cell": index, tabindex: -1, title: `${row.id}\n${row.verdict}: ${row.reason}`,
-    "aria-label": `${row.id}: ${row.verdict}${state.show === "verdict" ? "" : `, ${SHOW[state.show][0]} ${word || "unknown"}`}`,
+    class: shown(row) ? "" : "out", "data-cell": index, tabindex: -1, title: `${row.id}\n${row.verdict}: ${row.reason}${row.notices ? `\n${plural(row.notices, "notice")}: ${row.noticed.join(", ")}` : ""}`,
+    "aria-label": `${row.id}: ${row.verdict}${state.show === "verdict" ? "" : `, ${SHOW[state.show][0]} ${word || "unknown"}`}${row.notices ? `, ${plural(row.notices, "notice")}` : ""}`,
     "aria-current": index === state.cell ? "true" : null,
   });
   button.querySelector(".word").textContent = state.show === "verdict" ? row.verdict : word || "·";
+  if (row.notices) button.append(" ", el("span", { class: "noted", text: "†" }));
   return button;
 }
 

@@ -21,10 +21,12 @@ function banner() {
   const total = data.rows.length + data.pending.length;
   const unexpected = (...verdicts) => data.rows.filter((row) => verdicts.includes(row.verdict) && !row.expected).length;
   const unasked = data.rows.filter((row) => row.expected && row.verdict !== "PASS").length;
-  const [kind, answer] = decision ? (decision.signed ? ["good", "✓ SIGNED"] : ["bad", "✗ NOT SIGNED"]) : {
+  const damage = data.head.damage;
+  const [kind, answer] = damage.length ? ["bad", "✗ Not supported by the evidence: verdicts on this page are not to be relied upon"] : decision ? (decision.signed ? ["good", "✓ SIGNED"] : ["bad", "✗ NOT SIGNED"]) : {
     0: ["good", `✓ Nothing against shipping${unasked ? `: ${unasked} expected not to pass` : ""}`],
     1: ["bad", `✗ ${unexpected("FAIL", "ERROR")} of ${plural(total, "cell")} at fault`],
     6: ["open", `? Not enough to say: ${unexpected("INCONCLUSIVE", "INACTIVE")} of ${plural(total, "cell")} undecided`],
+    5: ["open", data.rows.length ? `? Nothing was measured: ${total === 1 ? "the one cell" : `all ${total} cells`} refused` : "? Nothing to run"],
     2: ["open", `? Incomplete: ${data.pending.length} of ${plural(total, "cell")} without a verdict`],
   }[code] || ["open", `? ${text}`];
   const expected = data.rows.filter((row) => row.expected).length;
@@ -34,8 +36,18 @@ function banner() {
     return button;
   });
   return el("section", { id: "verdict", class: `banner ${kind}` }, el("p", { class: "answer", text: answer }),
+    damage.length ? [el("ul", {}, damage.slice(0, 12).map((line) => el("li", { text: line }))), el("p", { text: `${damage.length > 12 ? `and ${damage.length - 12} more; ` : ""}matrixrun judge ${data.head.sweep} judges what is there; what is gone is run again by matrixrun run.` })] : null,
     el("p", { class: "soft", text: `${plural(total, "cell")}${data.pending.length ? `, ${data.pending.length} of them without a verdict` : ""}${expected ? `, ${expected} with the verdict that the matrix file expects (*)` : ""}; exit code ${code}: ${text}` }),
+    noticesLine(),
     el("div", { class: "tally", role: "group", "aria-label": "show and hide verdicts" }, tally));
+}
+
+function noticesLine() {
+  const noted = data.rows.filter((row) => row.notices), kinds = new Map();
+  for (const row of noted) for (const kind of row.noticed) kinds.set(kind, (kinds.get(kind) || 0) + 1);
+  if (!noted.length) return null;
+  const total = noted.reduce((sum, row) => sum + row.notices, 0);
+  return el("p", { class: "soft", id: "notices", text: `† ${plural(total, "notice")} in ${plural(noted.length, "cell")}, no faults but worth a look: ${[...kinds].map(([kind, count]) => `${kind} (${plural(count, "cell")})`).join(", ")}` });
 }
 
 function causeWords(one) {
@@ -100,6 +112,7 @@ function matrixSection() {
   const search = el("label", {}, "find in cells and reasons  ( / )", el("input", { id: "search", type: "search", value: state.q, oninput: (e) => { state.q = e.target.value; refresh(); } }));
   const axes = data.axes.length ? [chooser("rows", "down"), chooser("cols", "across")] : [];
   const legend = VERDICTS.map((v) => el("span", {}, badge(v), ` ${MEANING[v]}`));
+  if (data.rows.some((row) => row.notices)) legend.push(el("span", { text: "† has notices: open it to read them" }));
   return section("matrix", "Verdicts",
     el("div", { class: "controls" }, search, axes, show),
     data.axes.length > 1 ? more("filter by axis", el("div", { class: "controls" }, filters)) : null,
@@ -117,7 +130,7 @@ function renderList() {
   document.getElementById("list").replaceChildren(...found.slice(0, state.limit).map(([row, index]) => {
     const figures = row.figures || {}, speedup = row.speed && row.speed.speedup;
     return el("tr", {}, el("td", {}, badge(row.verdict, row.expected)), el("td", {}, el("button", { class: "link ids", "data-cell": index, text: row.id })),
-      el("td", { class: "reason", text: row.reason }), el("td", { class: "num", "data-name": "same", text: percent(figures.exact) }),
+      el("td", { class: "reason" }, row.reason, row.notices ? el("div", { class: "soft", text: `† ${plural(row.notices, "notice")}: ${row.noticed.join(", ")}` }) : null), el("td", { class: "num", "data-name": "same", text: percent(figures.exact) }),
       el("td", { class: "num", "data-name": "acceptance", text: fmt(figures.length) }), el("td", { class: "num", "data-name": "speedup", text: speedup ? times(speedup.value) : "" }));
   }));
   const left = found.length - state.limit, button = document.getElementById("more");
