@@ -261,9 +261,9 @@ SPECIMENS = (
         "healthy-accuracy", "a task with nothing switched on", "none", probe="accuracy",
     ),
     _fault(
-        "let-through-unlogged", "a rejected draft token is accepted in 1 of 5 verification steps "
-        "of requests that ask for no logprobs", NO_REPORT, "let-through-unlogged", share=1 / 5,
-        probe="accuracy",
+        "let-through-unlogged", "the first rejected draft token of every verification step is "
+        "accepted in requests that ask for no logprobs", NO_REPORT, "let-through-unlogged",
+        share=1, probe="accuracy",
     ),
     _fault(
         "acceptance-decays", "drafts get worse over 300 steps of the engine",
