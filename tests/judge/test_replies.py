@@ -359,6 +359,13 @@ def test_a_form_that_the_off_arm_alone_refuses_is_inconclusive_where_the_on_arm_
     assert [one.verdict for one in testimony.objections] == [Verdict.INCONCLUSIVE]
 
 
+def test_texts_that_no_detokeniser_was_put_to_are_told() -> None:
+    on = changed(with_(decoded=None), Form.CHAT, prompts=6)
+    (finding,) = told(on, on).findings
+    assert finding.kind == "surface-unasked"
+    assert "6 texts on the on arm were not held against their token ids" in finding.text
+
+
 def test_arms_without_a_reply_of_the_same_tokens_show_nothing() -> None:
     on = tuple(replace(one, token_ids=one.token_ids + 100) for one in HEALTHY)
     (objection,) = told(on).objections

@@ -213,12 +213,21 @@ def _coverage(observed: ProbeObserved) -> Testimony:
         "no tool was called to the end on the on arm": Form.TOOL_REQUIRED in asked
         and on["tool_calls"] == 0,
     }
+    blind = [one for one in answers if one.error is None and _lacks_decoded(one)]
+    if blind:
+        text = f"[{PROBE}] {len(blind)} texts on the on arm were not held against their token ids: "
+        told += Testimony((_notice(UNASKED, text + "no detokeniser answers", {}),))
     reasons = [reason for reason, lacks in missing.items() if lacks]
     return told + Testimony(
         objections=tuple(
             Objection(Verdict.INCONCLUSIVE, f"[{PROBE}] {reason}") for reason in reasons
         )
     )
+
+
+def _lacks_decoded(seen: Observation) -> bool:
+    reply = seen.reply
+    return reply is not None and reply.decoded is None and not reply.form.has_tools
 
 
 def _tokens(seen: Observation) -> tuple[str, bytes]:
