@@ -23,6 +23,14 @@ class Failed(Exception):
     """A request that did not work out on a live engine; the text is the engine's own."""
 
 
+class Refused(Failed):
+    """A request that was answered with an HTTP `status` that is none of success."""
+
+    def __init__(self, words: str, status: int) -> None:
+        super().__init__(words)
+        self.status = status
+
+
 class Connection:
     """One server. Control calls raise EngineDied when it does not answer; requests raise Failed
     while it lives, and EngineDied once its health says that it does not."""
@@ -132,7 +140,7 @@ class Connection:
     async def _refused(self, answer: httpx.Response) -> None:
         if answer.is_server_error:
             await self._require_life(quote(answer))
-        raise Failed(quote(answer))
+        raise Refused(quote(answer), answer.status_code)
 
     async def _broken(self, error: httpx.HTTPError) -> Failed:
         await self._require_life(name(error))

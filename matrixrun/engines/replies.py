@@ -1,17 +1,18 @@
 """Replies of OpenAI's endpoints put together as their clients do it. Pure.
 
 `/v1/completions` gives a `text`, `/v1/chat/completions` a `message`; streamed they come in parts,
-each the `data:` of an event, with a choice's `text` or `delta`. What a part may lack it lacks; what
-it may not be (no JSON object, two choices, an error in its place) raises Failed.
+each the `data:` of an event, with a choice's `text` or `delta`. What a part may lack, or give as
+null, it lacks; what it may not be (no JSON object, a content that is no text, two choices, an error
+in its place) raises Failed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from matrixrun.engines.http import Failed, parsed_part
@@ -21,8 +22,43 @@ from matrixrun.evidence.requests import Observation
 DATA, DONE = "data:", "[DONE]"
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 CATEGORY = "surface"
-# Engines name the part of a message that they took for reasoning in either way.
-REASONING = ("reasoning", "reasoning_content")
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _Call(msgspec.Struct):
+    index: int | None = None
+    function: _Function | None = None
+
+
+class _Message(msgspec.Struct):
+    # Engines name the part of a message that they took for reasoning in either way.
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(msgspec.Struct):
+    text: str | None = None
+    message: _Message | None = None
+    delta: _Message | None = None
+    token_ids: list[Count] | None = None
+    finish_reason: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+
+
+class _Part(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
 
 
 def path_of(form: Form) -> str:
@@ -62,7 +98,7 @@ class Parts:
     calls: dict[int, tuple[str, str]] = field(default_factory=dict)
     token_ids: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
-    usage: Mapping[str, Any] | None = None
+    usage: _Usage = field(default_factory=_Usage)
     finish_reason: str | None = None
     finishes: int = 0
     usages: int = 0
@@ -83,39 +119,42 @@ class Parts:
         """Take one part, or the whole reply in one."""
         if not isinstance(part, dict) or "error" in part:
             raise Failed(f"an error in the place of an answer: {json.dumps(part)[:300]}")
+        try:
+            said = msgspec.convert(part, _Part)
+        except msgspec.ValidationError as error:
+            words = f"an answer that is none: {error} in {json.dumps(part)[:300]}"
+            raise Failed(words) from error
         late = self.dones > 0
-        if part.get("usage"):
-            self.usage, self.usages = part["usage"], self.usages + 1
-        choices = part.get("choices") or []
-        if not isinstance(choices, list) or len(choices) > 1:
-            raise Failed(f"{len(choices)} choices in an answer: one was asked for")
-        for choice in choices:
-            said = self._choice(choice)
-            late |= said and self.finishes > 0
-            if choice.get("finish_reason"):
-                self.finish_reason, self.finishes = choice["finish_reason"], self.finishes + 1
+        if said.usage is not None and said.usage != _Usage():
+            self.usage, self.usages = said.usage, self.usages + 1
+        if len(said.choices or ()) > 1:
+            raise Failed(f"{len(said.choices or ())} choices in an answer: one was asked for")
+        for choice in said.choices or ():
+            late |= self._choice(choice) and self.finishes > 0
+            if choice.finish_reason:
+                self.finish_reason, self.finishes = choice.finish_reason, self.finishes + 1
         self.late += late
 
-    def _choice(self, choice: Mapping[str, Any]) -> bool:
+    def _choice(self, choice: _Choice) -> bool:
         """Take what a choice says; returns whether it says anything."""
-        ids = choice.get("token_ids") or []
-        message = choice.get("delta") or choice.get("message") or {}
-        text = choice.get("text") or message.get("content") or ""
-        reasoning = next((message[key] for key in REASONING if message.get(key)), "")
-        calls = message.get("tool_calls") or []
+        ids = choice.token_ids or []
+        message = choice.delta or choice.message or _Message()
+        text = choice.text or message.content or ""
+        reasoning = message.reasoning or message.reasoning_content or ""
+        calls = message.tool_calls or []
         self.token_ids += ids
         if ids:
             self.tokens.append(len(ids))
         self.text += text
         self.reasoning += reasoning
         for place, call in enumerate(calls):
-            self._call(call.get("index", place), call.get("function") or {})
+            index = place if call.index is None else call.index
+            self._call(index, call.function or _Function())
         return bool(ids or text or reasoning or calls)
 
-    def _call(self, index: int, function: Mapping[str, Any]) -> None:
+    def _call(self, index: int, function: _Function) -> None:
         name, arguments = self.calls.get(index, ("", ""))
-        name += function.get("name") or ""
-        self.calls[index] = (name, arguments + (function.get("arguments") or ""))
+        self.calls[index] = (name + (function.name or ""), arguments + (function.arguments or ""))
 
     @property
     def emitted(self) -> list[int]:
@@ -124,7 +163,6 @@ class Parts:
 
     def observation(self, *, seconds: float, decoded: str | None) -> Observation:
         """Return the reply that arrived whole `seconds` after sending."""
-        usage = self.usage or {}
         stream = Stream(
             tokens=tuple(self.tokens), finishes=self.finishes, usages=self.usages,
             dones=self.dones, late=self.late,
@@ -137,8 +175,8 @@ class Parts:
                 ToolCall(name=_writable(name), arguments=_writable(arguments))
                 for _, (name, arguments) in sorted(self.calls.items())
             ),
-            completion_tokens=usage.get("completion_tokens"),
-            prompt_tokens=usage.get("prompt_tokens"),
+            completion_tokens=self.usage.completion_tokens,
+            prompt_tokens=self.usage.prompt_tokens,
             decoded=None if decoded is None else _writable(decoded),
             stream=stream if self.ask.streamed else None,
         )
@@ -147,7 +185,7 @@ class Parts:
             prompt=self.ask.prompt,
             category=CATEGORY,
             token_ids=np.asarray(self.token_ids, np.int32),
-            prompt_tokens=usage.get("prompt_tokens") or 0,
+            prompt_tokens=self.usage.prompt_tokens or 0,
             finish_reason=self.finish_reason,
             finished=seconds,
             reply=reply,

@@ -13,8 +13,8 @@ from matrixrun.evidence.requests import Observation
 
 STREAM, DECODING, TOOL_CALL = "surface-stream", "surface-decoding", "surface-tool-call"
 USAGE, FINISH, FAILED = "surface-usage", "surface-finish", "failed-request"
-# How clients spell that a request was not taken.
-REFUSED = "HTTP 4"
+# How clients spell that a request was not taken: it lacks something, or asks for too much.
+REFUSED = ("HTTP 400:", "HTTP 404:", "HTTP 422:")
 # A character cut off by the end of the answer is written or held back as the engine pleases.
 UNFINISHED = "\ufffd"
 LENGTH = "length"
@@ -27,13 +27,15 @@ class Unit(NamedTuple):
     prompt: str
 
 
-class Break(NamedTuple):
-    """Something wrong: its kind, what was looked at, where, and in words."""
+class Look(NamedTuple):
+    """One thing looked at in a reply: its kind, what it is, where, and at which tokens (none where
+    they do not matter). `words` say what is wrong; they are empty where it is right."""
 
     kind: str
     check: str
     unit: Unit
     request: str
+    tokens: tuple[int, ...]
     words: str
 
 
@@ -42,22 +44,33 @@ def unit_of(seen: Observation) -> Unit:
     return Unit(_reply(seen).form, seen.prompt)
 
 
-def is_refused(seen: Observation) -> bool:
-    """Return whether the engine did not take the request."""
-    return (seen.error or "").startswith(REFUSED)
+def refused_forms(seen: Sequence[Observation]) -> dict[Form, str]:
+    """Return the forms of which an arm takes no request at all, with the engine's first words. A
+    request that it does not take while it takes others of the form is one that failed."""
+    words: dict[Form, list[str]] = {}
+    for one in seen:
+        words.setdefault(_reply(one).form, []).append(one.error or "")
+    return {
+        form: said[0]
+        for form, said in words.items()
+        if all(one.startswith(REFUSED) for one in said)
+    }
 
 
-def breaks_of(seen: Sequence[Observation]) -> tuple[Break, ...]:
-    """Return all that is wrong with the replies of one arm. What the engine refuses is no reply."""
-    found = [one for reply in seen if not is_refused(reply) for one in _alone(reply)]
-    for whole, streamed in pairs(seen):
+def looks_of(seen: Sequence[Observation]) -> tuple[Look, ...]:
+    """Return all that was looked at in the replies of one launch, right or wrong. Of a form that
+    the engine refuses there are none."""
+    refused = refused_forms(seen)
+    taken = [one for one in seen if _reply(one).form not in refused]
+    found = [look for one in taken for look in _alone(one)]
+    for whole, streamed in pairs(taken):
         found += _together(whole, streamed)
     return tuple(found)
 
 
 def pairs(seen: Sequence[Observation]) -> list[tuple[Observation, Observation]]:
-    """Return the replies that came in one piece, each with the streamed one of the same request and
-    the same tokens. Those that differ in a token have other texts, and rightly."""
+    """Return the replies of one launch that came in one piece, each with the streamed one of the
+    same request and the same tokens. Those that differ in a token have other texts, and rightly."""
     answered = [one for one in seen if one.error is None]
     whole = {unit_of(one): one for one in answered if _reply(one).stream is None}
     streamed = {unit_of(one): one for one in answered if _reply(one).stream is not None}
@@ -68,24 +81,24 @@ def pairs(seen: Sequence[Observation]) -> list[tuple[Observation, Observation]]:
     ]
 
 
-def _alone(seen: Observation) -> Iterator[Break]:
+def _alone(seen: Observation) -> Iterator[Look]:
     reply, count = _reply(seen), int(seen.token_ids.size)
-    if seen.error is not None:
-        yield _break(seen, FAILED, "failed", seen.error.splitlines()[0])
+    words = "" if seen.error is None else seen.error.strip().split("\n")[0] or "without a word"
+    yield Look(FAILED, "failed", unit_of(seen), seen.request, (), words)
+    if words:
         return
-    if reply.completion_tokens != count:
-        words = f"{reply.completion_tokens} tokens counted, {count} emitted"
-        yield _break(seen, USAGE, "count", words)
+    counted = reply.completion_tokens
+    words = f"{counted} tokens counted, {count} emitted" if counted != count else ""
+    yield _look(seen, USAGE, "count", words)
     if reply.stream is not None:
         for check, words in _stream(reply.stream):
-            yield _break(seen, STREAM, check, words)
+            yield _look(seen, STREAM, check, words)
     if reply.decoded is not None and not reply.reasoning and not reply.tool_calls:
-        mine, theirs = _bare(reply.text), _bare(reply.decoded)
-        if mine != theirs:
-            kind = DECODING if reply.stream is None else STREAM
-            yield _break(seen, kind, "decoded", _differ(mine, theirs, "its token ids say"))
+        kind = DECODING if reply.stream is None else STREAM
+        words = _differ(_bare(reply.text), _bare(reply.decoded), "its token ids say")
+        yield _look(seen, kind, "decoded", words)
     if reply.form is Form.TOOL_REQUIRED and seen.finish_reason != LENGTH:
-        yield from (_break(seen, TOOL_CALL, "json", words) for words in _invalid(reply))
+        yield _look(seen, TOOL_CALL, "json", next(_invalid(reply), ""))
 
 
 def _stream(stream: Stream) -> Iterator[tuple[str, str]]:
@@ -95,10 +108,8 @@ def _stream(stream: Stream) -> Iterator[tuple[str, str]]:
         "usage": (stream.usages, "parts with its usage"),
     }
     for check, (count, what) in counts.items():
-        if count != 1:
-            yield check, f"{count} {what}, not one"
-    if stream.late:
-        yield "late", f"{stream.late} parts behind its end"
+        yield check, f"{count} {what}, not one" if count != 1 else ""
+    yield "late", f"{stream.late} parts behind its end" if stream.late else ""
 
 
 def _invalid(reply: Reply) -> Iterator[str]:
@@ -109,28 +120,29 @@ def _invalid(reply: Reply) -> Iterator[str]:
             yield f"arguments that are no JSON object: {call.arguments[:60]!r}"
 
 
-def _together(whole: Observation, streamed: Observation) -> Iterator[Break]:
-    """Return what differs between two replies of the same tokens. One that was cut off inside a
-    tool call has that in the stream as far as it came, and in one piece not at all."""
+def _together(whole: Observation, streamed: Observation) -> Iterator[Look]:
+    """Return what was looked at in two replies of the same tokens. One with tools that the limit
+    cut off ends as `length` or with the call that was complete by then, and what there is of a call
+    stands in a stream and may lack in one piece: engines do as they please there."""
     one, other = _reply(whole), _reply(streamed)
     says = "the reply in one piece has"
-    if whole.finish_reason != streamed.finish_reason:
-        words = f"{streamed.finish_reason!r}, {says} {whole.finish_reason!r}"
-        yield _break(streamed, FINISH, "reason", words)
-    if one.prompt_tokens != other.prompt_tokens:
-        words = f"{other.prompt_tokens} prompt tokens counted, {says} {one.prompt_tokens}"
-        yield _break(streamed, USAGE, "prompt", words)
+    yield _look(streamed, USAGE, "prompt", _counted(one.prompt_tokens, other.prompt_tokens))
     if one.form.has_tools and LENGTH in (whole.finish_reason, streamed.finish_reason):
         return
-    for check, mine, theirs in (
-        ("text", other.text, one.text),
-        ("reasoning", other.reasoning, one.reasoning),
-    ):
-        if mine != theirs:
-            yield _break(streamed, STREAM, check, _differ(mine, theirs, says))
-    if _calls(one) != _calls(other):
-        words = _differ(_spelled(other), _spelled(one), says)
-        yield _break(streamed, TOOL_CALL, "calls", words)
+    mine, theirs = streamed.finish_reason, whole.finish_reason
+    words = f"{mine!r}, {says} {theirs!r}" if mine != theirs else ""
+    yield _look(streamed, FINISH, "reason", words)
+    yield _look(streamed, STREAM, "text", _differ(other.text, one.text, says))
+    yield _look(streamed, STREAM, "reasoning", _differ(other.reasoning, one.reasoning, says))
+    same = _calls(one) == _calls(other)
+    words = "" if same else _differ(_spelled(other), _spelled(one), says)
+    yield _look(streamed, TOOL_CALL, "calls", words)
+
+
+def _counted(whole: int | None, streamed: int | None) -> str:
+    if whole == streamed:
+        return ""
+    return f"{streamed} prompt tokens counted, the reply in one piece has {whole}"
 
 
 def _calls(reply: Reply) -> list[Any]:
@@ -160,14 +172,18 @@ def _bare(text: str) -> str:
 
 
 def _differ(mine: str, theirs: str, says: str) -> str:
+    """Return where two texts differ, nothing where they do not."""
+    if mine == theirs:
+        return ""
     places = (n for n, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b)
     place = next(places, min(len(mine), len(theirs)))
     part = slice(max(0, place - 8), place + 16)
     return f"{mine[part]!r} at character {place}, where {says} {theirs[part]!r}"
 
 
-def _break(seen: Observation, kind: str, check: str, words: str) -> Break:
-    return Break(kind, check, unit_of(seen), seen.request, words)
+def _look(seen: Observation, kind: str, check: str, words: str) -> Look:
+    tokens = tuple(seen.token_ids.tolist())
+    return Look(kind, check, unit_of(seen), seen.request, tokens, words)
 
 
 def _reply(seen: Observation) -> Reply:

@@ -18,7 +18,7 @@ secrets    mask: a command that may be shown
 render     render_text, to_json, interaction_lines
 """
 
-from matrixrun.plan.arms import CONVERSATION_TURNS, batch_size
+from matrixrun.plan.arms import CONVERSATION_TURNS, REPLY_TOKENS, batch_size, replied_forms
 from matrixrun.plan.bound import lower_bound
 from matrixrun.plan.build import build
 from matrixrun.plan.checks import plan_file, require_programs
@@ -39,6 +39,7 @@ __all__ = [
     "EXTRAS",
     "EXTRA_ANSWERS",
     "EXTRA_IN_FLIGHT",
+    "REPLY_TOKENS",
     "Costs",
     "Forecast",
     "Group",
@@ -62,6 +63,7 @@ __all__ = [
     "parse_nodes",
     "plan_file",
     "render_text",
+    "replied_forms",
     "require_programs",
     "select",
     "share",

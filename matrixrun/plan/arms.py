@@ -12,6 +12,7 @@ from matrixrun import engines
 from matrixrun.evidence.cells import Cell, Speculation
 from matrixrun.evidence.errors import UserError
 from matrixrun.evidence.launches import Arm, ArmConfig, Checkpoint, Endpoint, Gang, Limits, Recipe
+from matrixrun.evidence.replies import Form
 from matrixrun.matrix import AXES, CLIENT_AXES, Matrix, target_of
 from matrixrun.matrix.schema import AttachSpec, CheckpointSpec, EngineSpec, ModelSpec, Resources
 
@@ -22,7 +23,10 @@ ATTACHED_CPUS = 0.1  # cores for sending requests to a server that runs elsewher
 # A conversation holds so many answers, and a user's turn of up to so many tokens between two.
 CONVERSATION_TURNS = 4
 USER_TURN_TOKENS = 32
-# What a chat template makes of a message with a tool, and its answer.
+# The most that a reply to a program without tools is given (probe `surface`).
+REPLY_TOKENS = 32
+# What a chat template makes of a message with a tool, and its answer: known to the server alone, so
+# with room to spare.
 CHAT_TOKENS = 1024
 
 TOPOLOGY_AXES = tuple(
@@ -80,14 +84,31 @@ def limits_by_engine_and_model(
     Raises:
         UserError: a limit of the matrix is too small for the grid or the workload.
     """
-    largest: dict[tuple[str, str], int] = {}
+    largest: dict[tuple[str, str], Cell] = {}
     for cell in cells:
         key = (str(cell.axes["engine"]), str(cell.axes["model"]))
-        largest[key] = max(largest.get(key, 1), batch_size(cell))
-    return {key: _limits(matrix, key[0], largest[key]) for key in largest}
+        largest[key] = max(largest.get(key, cell), cell, key=batch_size)
+    return {key: _limits(matrix, key[0], cell) for key, cell in largest.items()}
 
 
-def _limits(matrix: Matrix, engine: str, largest: int) -> Limits:
+def replied_forms(matrix: Matrix, config: ArmConfig) -> tuple[Form, ...]:
+    """Return the forms of replies that the sweep asks of an arm: none without the probe `surface`,
+    and none where texts, which are what it judges, may not be stored."""
+    if "surface" not in matrix.probes or not matrix.store_text:
+        return ()
+    return engines.get(config.kind).forms(config)
+
+
+def _forms(matrix: Matrix, cell: Cell) -> set[Form]:
+    if "surface" not in matrix.probes:
+        return set()
+    recipe, free = recipe_of(matrix.engines[str(cell.axes["engine"])]), Limits()
+    arms = (arm_config(matrix, cell, arm, recipe=recipe, limits=free) for arm in Arm)
+    return {form for config in arms for form in replied_forms(matrix, config)}
+
+
+def _limits(matrix: Matrix, engine: str, cell: Cell) -> Limits:
+    largest = batch_size(cell)
     spec = matrix.engines[engine].limits
     tokens = matrix.workload.prompt_tokens[1] + matrix.workload.max_tokens
     if spec.max_num_seqs is not None and spec.max_num_seqs < largest:
@@ -104,18 +125,33 @@ def _limits(matrix: Matrix, engine: str, largest: int) -> Limits:
             remedy=f"write `max_model_len: {tokens + MODEL_LENGTH_HEADROOM}`, or lower "
             "`workload.max_tokens` or `workload.prompt_tokens`",
         )
+    replies = _reply_length(matrix, engine, _forms(matrix, cell))
     if "conversation" in matrix.probes:
         turn = matrix.workload.max_tokens + USER_TURN_TOKENS
         tokens += (CONVERSATION_TURNS - 1) * turn
-    if "surface" in matrix.probes:
-        tokens = max(tokens, CHAT_TOKENS)
     return Limits(
-        max_model_len=spec.max_model_len or tokens + MODEL_LENGTH_HEADROOM,
+        max_model_len=spec.max_model_len or max(tokens, replies) + MODEL_LENGTH_HEADROOM,
         max_num_seqs=spec.max_num_seqs or largest,
         max_num_batched_tokens=spec.max_num_batched_tokens,
         block_size=spec.block_size,
         kv_cache_bytes=spec.kv_cache_bytes,
     )
+
+
+def _reply_length(matrix: Matrix, engine: str, forms: set[Form]) -> int:
+    """Return how many tokens the longest reply takes with its prompt, at most."""
+    if not forms:
+        return 0
+    completion = matrix.workload.prompt_tokens[1] + REPLY_TOKENS
+    given = matrix.engines[engine].limits.max_model_len
+    if given is not None and given < completion and Form.COMPLETION in forms:
+        raise UserError(
+            f"engines.{engine}.limits.max_model_len: {given} does not hold the workload's prompts "
+            f"and the {REPLY_TOKENS} tokens of the probe `surface` ({completion} tokens)",
+            remedy=f"write `max_model_len: {completion}` or more, lower `workload.prompt_tokens`, "
+            "or take `surface` out of `probes`",
+        )
+    return completion if forms == {Form.COMPLETION} else max(completion, CHAT_TOKENS)
 
 
 def arm_config(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from matrixrun import engines
-from matrixrun.evidence.launches import Launch
+from matrixrun.evidence.launches import ArmConfig, Launch
 from matrixrun.matrix import Expansion, Matrix
+from matrixrun.plan.arms import CHAT_TOKENS
 
 # What each of these cannot tell on a server that somebody else started and others use too.
 ATTACHED_PROBES = {
@@ -43,17 +44,28 @@ def surface_notes(matrix: Matrix, launches: Sequence[Launch]) -> tuple[str, ...]
         return ()
     if not matrix.store_text:
         return ("probe surface: nothing is sent, since replies are texts (`store_text: false`).",)
-    found = {}
-    for one in launches:
-        forms = engines.get(one.config.kind).forms(one.config)
-        if not forms:
-            words = "nothing is sent: how it answers users' programs is not looked at yet."
-        elif not any(form.has_tools for form in forms):
-            words = "no tools are offered, since its `args` name no parser of tool calls."
-        else:
-            continue
-        found[one.config.engine] = f"probe surface on engines.{one.config.engine}: {words}"
-    return tuple(found[name] for name in sorted(found))
+    found = {
+        f"probe surface on engines.{one.config.engine}: {words}"
+        for one in launches
+        for words in _surface_words(one.config)
+    }
+    return tuple(sorted(found))
+
+
+def _surface_words(config: ArmConfig) -> Iterator[str]:
+    forms = engines.get(config.kind).forms(config)
+    if not forms:
+        yield "nothing is sent: how it answers users' programs is not looked at yet."
+        return
+    if not any(form.has_tools for form in forms):
+        yield "no tools are offered, since its `args` name no parser of tool calls."
+        return
+    length = config.limits.max_model_len
+    if config.endpoint is None and length is not None and length < CHAT_TOKENS:
+        yield (
+            f"limits.max_model_len ({length}) may not hold a chat with a tool, which takes up to "
+            f"{CHAT_TOKENS} tokens with some templates: what the engine refuses is not looked at."
+        )
 
 
 def attach_notes(matrix: Matrix, launches: Sequence[Launch]) -> tuple[str, ...]:

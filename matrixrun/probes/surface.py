@@ -10,20 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from matrixrun import engines
 from matrixrun.evidence.cells import Cell
 from matrixrun.evidence.launches import Launch
 from matrixrun.evidence.replies import Ask, Form, Tool
 from matrixrun.evidence.requests import Pass
 from matrixrun.matrix.schema import Matrix
-from matrixrun.plan import PlannedPair, batch_size
+from matrixrun.plan import REPLY_TOKENS, PlannedPair, batch_size, replied_forms
 from matrixrun.probes.protocol import Data, Passes, Source, main_pass, salt
 from matrixrun.workloads import Prompt, Workload, message
 
 KIND = "surface"
 PROMPTS, TOOL_PROMPTS = 12, 6
 MESSAGE_WORDS = 24
-MOST_TOKENS = 32
 # A call of the tool below takes 30 to 90 tokens, whichever markup stands around it.
 MOST_TOOL_TOKENS = 112
 # Few values, so that a small model that writes whatever the grammar lets it comes to an end.
@@ -56,8 +54,7 @@ class Surface:
     ) -> Passes:
         """Yield one pass for each batch size; nothing where texts may not be stored, since they
         are what is judged, or where the engine has no endpoint for it."""
-        forms = engines.get(launch.config.kind).forms(launch.config) if matrix.store_text else ()
-        asks = asks_of(forms, workload, matrix.seed)
+        asks = asks_of(replied_forms(matrix, launch.config), workload, matrix.seed)
         for size in sorted({batch_size(cell) for cell in cells}) if asks else ():
             name = main_pass(KIND, size)
             namespace = salt(Source(launch.id, name))
@@ -91,7 +88,7 @@ def _ask(form: Form, place: int, prompt: Prompt, seed: int, *, streamed: bool) -
         prompt=name,
         form=form,
         streamed=streamed,
-        max_tokens=MOST_TOOL_TOKENS if form.has_tools else MOST_TOKENS,
+        max_tokens=MOST_TOOL_TOKENS if form.has_tools else REPLY_TOKENS,
         token_ids=prompt.token_ids if completion else (),
         message="" if completion else message((seed, KIND, place), MESSAGE_WORDS),
         tool=TOOL if form.has_tools else None,

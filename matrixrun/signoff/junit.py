@@ -31,6 +31,7 @@ CHECK_OF = {
     "surface-usage": "replies",
     "surface-finish": "replies",
     "surface-inherited": "replies",
+    "surface-unconfirmed": "replies",
     "surface-unasked": "replies",
     "baseline-unsound": "baseline",
     "numerics-changed": "equality",

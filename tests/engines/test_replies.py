@@ -161,10 +161,70 @@ def test_a_stream_that_lost_its_end_says_so():
     assert (cut.dones, cut.finishes) == (0, 0)
 
 
-@pytest.mark.parametrize("part", [{"error": {"message": "no"}}, {"choices": [{}, {}]}, ["a"]])
+def spoken(**message: Any) -> dict[str, Any]:
+    return {"choices": [{"message": message, "token_ids": [1]}]}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"error": {"message": "no"}},
+        ["a"],
+        {"choices": [{}, {}]},
+        {"choices": [None]},
+        {"choices": {"text": "a"}},
+        {"choices": [{"text": "a", "token_ids": ["1"]}]},
+        {"choices": [{"text": "a", "token_ids": [2**31]}]},
+        {"choices": [], "usage": [1]},
+        spoken(content=[{"type": "text", "text": "a"}]),
+        spoken(tool_calls=[None]),
+        spoken(tool_calls=[{"function": "file_note"}]),
+        spoken(tool_calls=[{"function": {"name": "file_note", "arguments": {"a": 1}}}]),
+        spoken(tool_calls=[{"index": "a", "function": {"name": "file_note"}}]),
+    ],
+)
 def test_what_is_no_answer_is_a_failure(part: Any):
     with pytest.raises(Failed):
         put(event(part))
+
+
+def test_what_is_null_is_lacking():
+    nothing = {"content": None, "tool_calls": None, "reasoning": None}
+    parts = put(event({"choices": [{"delta": nothing, "token_ids": None}], "usage": None}))
+    assert (parts.text, parts.calls, parts.usages) == ("", {}, 0)
+
+
+def test_a_malformed_reply_is_an_observation_with_an_error():
+    seen, _ = sent(lambda path, body: Answer(body={"choices": [None]}), ask(streamed=False))
+    assert seen.error is not None
+    assert "$.choices[0]" in seen.error
+
+
+@pytest.mark.parametrize("answer", [{"text": "abc"}, {"prompt": None}, ["abc"], None])
+def test_a_detokeniser_that_gives_no_text_is_a_failure(answer: Any):
+    def script(path: str, _: dict[str, Any]) -> Answer:
+        return Answer(body=json.dumps(answer) if path == "/detokenize" else STREAM)
+
+    seen, _ = sent(script, ask())
+    assert seen.error is not None
+    assert seen.error.startswith("/detokenize gives no text")
+
+
+def test_a_gateway_without_a_detokeniser_is_no_refusal_and_other_errors_of_it_are_failures():
+    def script(status: int) -> Script:
+        def one(path: str, _: dict[str, Any]) -> Answer:
+            return (
+                Answer(status, {"detail": "no"}) if path == "/detokenize" else Answer(body=STREAM)
+            )
+
+        return one
+
+    seen, _ = sent(script(404), ask())
+    assert (seen.error, seen.reply and seen.reply.text) == (None, "abc")
+    assert seen.reply is not None
+    assert seen.reply.decoded is None
+    seen, _ = sent(script(400), ask())
+    assert (seen.error or "").startswith("/detokenize: HTTP 400")
 
 
 def test_a_failed_request_keeps_its_form_and_the_engines_words():

@@ -52,7 +52,13 @@ HEALTHY: Replies = tuple(
 
 
 def changed(
-    change: Change, form: Form, *, streamed: bool = True, prompts: int = 2, **others: object
+    change: Change,
+    form: Form,
+    *,
+    streamed: bool = True,
+    prompts: int = 2,
+    base: Replies = HEALTHY,
+    **others: object,
 ) -> Replies:
     def one(seen: Observation) -> Observation:
         assert seen.reply is not None
@@ -61,7 +67,7 @@ def changed(
             return seen
         return replace(seen, reply=change(seen.reply), **others)
 
-    return tuple(map(one, HEALTHY))
+    return tuple(map(one, base))
 
 
 def with_(**fields: object) -> Change:
@@ -96,7 +102,7 @@ def test_replies_that_agree_say_nothing_but_how_much_was_compared() -> None:
     assert (testimony.findings, testimony.objections, testimony.rates) == ((), (), ())
     assert testimony.coverage == {
         "surface.compared": 18, "surface.parts": 90, "surface.several_tokens": 18,
-        "surface.tool_calls": 6, "surface.several_in_tool_calls": 6,
+        "surface.tool_calls": 6, "surface.several_in_tool_calls": 6, "surface.shared": 36,
     }  # fmt: skip
 
 
@@ -142,10 +148,72 @@ def test_what_another_off_launch_breaks_is_no_fault_either() -> None:
     assert faults(told(changed(change, form), HEALTHY, changed(change, form))) == []
 
 
-def test_a_part_sent_twice_with_its_tokens_is_seen_by_the_count() -> None:
+def test_a_part_sent_twice_with_its_tokens_is_seen_by_the_count_and_tested() -> None:
     twice = with_(text="w0 w0 w1 w2 w3 w4 w5", decoded="w0 w0 w1 w2 w3 w4 w5")
-    on = changed(twice, Form.CHAT, token_ids=np.array([0, 0, 1, 2, 3, 4, 5], np.int32))
-    assert faults(told(on)) == ["surface-usage"]
+    tokens = np.array([0, 0, 1, 2, 3, 4, 5], np.int32)
+    testimony = told(changed(twice, Form.CHAT, prompts=6, token_ids=tokens))
+    assert [one.kind for one in testimony.findings] == ["surface-unconfirmed"]
+    assert [(one.p_value, one.finding.kind) for one in testimony.rates] == [
+        (2**-6, "surface-usage")
+    ]
+
+
+FORK = np.arange(6, dtype=np.int32) + 50
+
+
+def test_what_is_broken_at_tokens_that_no_off_reply_has_is_a_notice_and_a_test() -> None:
+    on = changed(with_(completion_tokens=5), Form.CHAT, prompts=1, token_ids=FORK)
+    testimony = told(on)
+    assert [(one.kind, one.severity) for one in testimony.findings] == [
+        ("surface-unconfirmed", Severity.NOTICE)
+    ]
+    assert [one.p_value for one in testimony.rates] == [0.5]
+    null = changed(with_(), Form.CHAT, prompts=1, token_ids=FORK)
+    assert faults(told(on, null=null)) == ["surface-usage"]
+
+
+def test_an_off_arm_whose_stream_forked_was_not_put_to_the_comparison() -> None:
+    on = changed(with_(), Form.CHAT, prompts=1, finish_reason="length")
+    off = changed(with_(), Form.CHAT, prompts=1, streamed=False, token_ids=FORK)
+    testimony = told(on, off)
+    assert faults(testimony) == []
+    assert [one.p_value for one in testimony.rates] == [0.5]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_complete_tool_call_that_meets_the_limit_may_end_for_either_reason(
+    streamed: bool,
+) -> None:
+    on = changed(with_(), Form.TOOL_REQUIRED, streamed=streamed, prompts=6, finish_reason="length")
+    assert told(on).findings == ()
+    assert told(on).rates == ()
+
+
+def test_each_launch_without_speculation_is_held_against_itself() -> None:
+    """What launch A's stream breaks stays known, though all is right on launch B."""
+    change, form, _ = BROKEN["other arguments"]
+    broken = changed(change, form)
+    testimony = told(broken, broken, HEALTHY)
+    assert faults(testimony) == []
+    assert [one.kind for one in testimony.findings] == ["surface-inherited"]
+    assert [one.p_value for one in testimony.rates] == [1.0]
+
+
+def test_the_test_of_rates_is_against_one_launch() -> None:
+    change, form, _ = BROKEN["no usage"]
+    off, null = changed(change, form, prompts=1), changed(change, form, prompts=5)
+    (rate,) = told(changed(change, form, prompts=6), off, null).rates
+    assert (rate.p_value, rate.finding.numbers["off"]) == (2**-5, 1)
+
+
+def test_a_class_that_every_reply_shows_does_not_hide_another() -> None:
+    twice = streaming(usages=2)
+    off = changed(twice, Form.CHAT, prompts=6)
+    late_once = changed(streaming(late=1), Form.CHAT, prompts=1, base=off)
+    late_always = changed(streaming(late=1), Form.CHAT, prompts=6, base=off)
+    (rate,) = told(late_always, late_once).rates
+    assert (rate.p_value, rate.finding.numbers["check"]) == (2 * 2**-5, "late")
+    assert "parts behind its end" in rate.finding.text
 
 
 def test_a_text_in_one_piece_that_is_not_its_tokens_is_a_fault() -> None:
@@ -162,7 +230,8 @@ def test_much_more_of_what_both_break_is_tested() -> None:
     change, form, kind = BROKEN["a piece lost"]
     testimony = told(changed(change, form, prompts=6), changed(change, form, prompts=1))
     (rate,) = testimony.rates
-    assert (rate.p_value, rate.finding.kind) == (2**-5, kind)
+    # Two classes show it: the text in one piece, and what the token ids say.
+    assert (rate.p_value, rate.finding.kind) == (2 * 2**-5, kind)
 
 
 def test_replies_of_other_tokens_are_not_held_against_each_other() -> None:
@@ -233,13 +302,15 @@ def test_where_no_part_carries_several_tokens_nothing_was_shown() -> None:
     assert "no part of a stream carried several tokens" in objection.reason
 
 
-def failing(words: str, form: Form = Form.CHAT) -> Replies:
-    return tuple(
-        replace(one, error=words, token_ids=np.zeros(0, np.int32))
-        if one.reply and one.reply.form is form
-        else one
-        for one in HEALTHY
-    )
+def failing(words: str, form: Form = Form.CHAT, prompts: int = 6) -> Replies:
+    nothing = np.zeros(0, np.int32)
+    some = HEALTHY
+    for streamed in (False, True):
+        some = changed(
+            with_(), form, streamed=streamed, prompts=prompts, base=some,
+            error=words, token_ids=nothing,
+        )  # fmt: skip
+    return some
 
 
 def test_a_form_that_both_arms_refuse_is_told_and_the_others_are_judged() -> None:
@@ -252,10 +323,50 @@ def test_a_form_that_both_arms_refuse_is_told_and_the_others_are_judged() -> Non
     assert testimony.objections == ()
 
 
-def test_a_refusal_by_the_on_arm_alone_is_a_notice_and_a_failure_a_fault() -> None:
-    assert faults(told(failing("HTTP 400: not with speculation"))) == []
-    assert faults(told(failing("HTTP 500: index out of range"))) == ["failed-request"]
-    assert faults(told(failing("the connection broke: ReadError"))) == ["failed-request"]
+@pytest.mark.parametrize("status", [400, 404, 422])
+def test_a_form_that_the_on_arm_alone_refuses_cannot_be_judged(status: int) -> None:
+    testimony = told(failing(f"HTTP {status}: not with speculation"))
+    assert testimony.findings == ()
+    (objection,) = testimony.objections
+    assert objection.verdict is Verdict.INCONCLUSIVE
+    assert "chat was not compared, refused by on: HTTP" in objection.reason
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["HTTP 500: index out of range", "HTTP 429: busy", "HTTP 401: no", "the connection broke: E"],
+)
+def test_what_the_off_arm_answers_and_the_on_arm_does_not_is_a_fault(words: str) -> None:
+    assert faults(told(failing(words))) == ["failed-request"]
+
+
+def test_a_refusal_of_some_requests_of_a_form_is_a_failure() -> None:
+    some = failing("HTTP 400: draft too long", prompts=1)
+    assert faults(told(some)) == ["failed-request"]
+    assert faults(told(some, some)) == []
+
+
+def test_a_form_that_the_off_arm_alone_refuses_is_inconclusive_where_the_on_arm_breaks_it() -> None:
+    off = failing("HTTP 400: no chat template")
+    assert [one.kind for one in told(HEALTHY, off).findings] == ["surface-unasked"]
+    assert told(HEALTHY, off).objections == ()
+    change, form, _ = BROKEN["a piece lost"]
+    testimony = told(changed(change, form), off)
+    assert faults(testimony) == []
+    assert [one.verdict for one in testimony.objections] == [Verdict.INCONCLUSIVE]
+
+
+def test_texts_that_no_detokeniser_was_put_to_are_told() -> None:
+    on = changed(with_(decoded=None), Form.CHAT, prompts=6)
+    (finding,) = told(on, on).findings
+    assert finding.kind == "surface-unasked"
+    assert "6 texts on the on arm were not held against their token ids" in finding.text
+
+
+def test_arms_without_a_reply_of_the_same_tokens_show_nothing() -> None:
+    on = tuple(replace(one, token_ids=one.token_ids + 100) for one in HEALTHY)
+    (objection,) = told(on).objections
+    assert "no reply of the on arm has the tokens of the off arm's" in objection.reason
 
 
 def test_a_failure_of_both_arms_is_a_notice_and_more_of_it_is_tested() -> None:

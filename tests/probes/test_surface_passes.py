@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from probe_sweeps import matrix, plan, workload
 
+from matrixrun.evidence.errors import UserError
 from matrixrun.evidence.launches import Role
 from matrixrun.evidence.replies import Ask, Form
 from matrixrun.matrix import Matrix
@@ -92,9 +93,43 @@ def test_plan_says_that_tools_need_a_parser() -> None:
     assert "no tools are offered" in note
 
 
-def test_the_models_length_holds_a_chat_with_a_tool() -> None:
-    lengths = {one.config.limits.max_model_len for one in plan(asked()).launches}
-    assert min(length or 0 for length in lengths) > 1024
+TOOLS = ["--enable-auto-tool-choice", "--tool-call-parser=hermes"]
+
+
+def engine(kind: str = "vllm", args: list[str] | None = None, **limits: int) -> dict[str, object]:
+    return {"vllm": {"kind": kind, "args": args or [], "limits": limits}}
+
+
+def lengths(made: Matrix) -> set[int | None]:
+    return {one.config.limits.max_model_len for one in plan(made).launches}
+
+
+def test_the_models_length_holds_a_chat_with_a_tool_where_one_is_asked_and_nowhere_else() -> None:
+    (plain,) = lengths(matrix(probes=["equality"]))
+    (length,) = lengths(asked(engines=engine(args=TOOLS)))
+    assert (length or 0) > 1024 > (plain or 0)
+    assert lengths(asked(store_text=False)) == {plain}
+    assert lengths(asked(engines=engine("llamacpp"))) == {plain}
+
+
+def test_a_length_that_cannot_hold_a_completion_and_its_reply_is_a_mistake() -> None:
+    short = {"prompt_tokens": [16, 256], "max_tokens": 16}
+    with pytest.raises(UserError, match=r"vllm\.limits\.max_model_len: 287 .*288 tokens.*") as told:
+        plan(asked(workload=short, engines=engine(max_model_len=287)))
+    assert "`max_model_len: 288`" in str(told.value)
+    assert lengths(asked(workload=short, engines=engine(max_model_len=288))) == {288}
+    plain = matrix(workload=short, engines=engine(max_model_len=287))
+    assert lengths(plain) == {287}
+
+
+def test_plan_says_that_a_given_length_may_not_hold_a_chat_with_a_tool() -> None:
+    def notes(length: int) -> list[str]:
+        made = plan(asked(engines=engine(args=TOOLS, max_model_len=length)))
+        return [note for note in made.notes if "probe surface" in note]
+
+    (note,) = notes(1023)
+    assert "engines.vllm: limits.max_model_len (1023) may not hold a chat with a tool" in note
+    assert notes(1024) == []
 
 
 def test_the_control_within_the_launch_is_not_asked() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import time
 from typing import Any
 
@@ -11,7 +12,7 @@ import httpx
 import numpy as np
 
 from matrixrun.engines import replies
-from matrixrun.engines.http import Connection, Failed, failed_observation, quote
+from matrixrun.engines.http import Connection, Failed, Refused, failed_observation, quote
 from matrixrun.engines.vllm import answers, reports
 from matrixrun.engines.vllm.answers import Garbled, Valuation
 from matrixrun.engines.vllm.command import MODEL_NAME
@@ -123,11 +124,19 @@ class VLLMClient:
         if not parts.token_ids:
             raise Failed("token ids were asked for and none came")
 
-    async def _decoded(self, token_ids: list[int]) -> str:
-        answer = await self._server.complete(
-            "/detokenize", {"model": self._model, "tokens": token_ids}
-        )
-        return str(answer["prompt"])
+    async def _decoded(self, token_ids: list[int]) -> str | None:
+        """What the server's detokeniser makes of token ids; None where a gateway has none."""
+        body = {"model": self._model, "tokens": token_ids}
+        try:
+            answer = await self._server.complete("/detokenize", body)
+        except Refused as refused:
+            if refused.status == httpx.codes.NOT_FOUND:
+                return None
+            raise Failed(f"/detokenize: {refused}") from refused  # the form itself was taken
+        text = answer.get("prompt") if isinstance(answer, dict) else None
+        if not isinstance(text, str):
+            raise Failed(f"/detokenize gives no text: {json.dumps(answer)[:300]}")
+        return text
 
     async def score(self, score: ScoreRequest, *, salt: str) -> Score:
         """See Client.score.
