@@ -246,6 +246,7 @@ class Remote:
             gone = _gone(self.local, self._sent)
             if not changed and not gone:
                 return 0
+            self.claim.look()
             listed = self._sums(SUMS)
             sums = listed | {path: one.sha256 for path, one in self._sent.items()}
             unlisted = gone | self._left_out
@@ -257,6 +258,7 @@ class Remote:
                 self._write_sums(NEXT, announced)
                 self._there.write_all({path: piece.data for path, piece in batch.items()})
                 self._sent |= sent
+                self.claim.look()  # sending may have taken longer than a takeover does
             self._write_sums(SUMS, sums)
             self._left_out = set()
             if gone:

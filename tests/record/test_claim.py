@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,9 +17,11 @@ from small_sweeps import MATRIX, make_cell, run_cell
 from matrixrun.evidence.errors import StoreError, UserError
 from matrixrun.record import Remote, Store, claim, new_sweep
 from matrixrun.record.objects import CLAIM, Objects
+from matrixrun.record.remote import SUMS
 
 URL = "memory://bucket/sweeps/small"
 OBJECT = f"/bucket/sweeps/small/{CLAIM}"
+THEIRS = claim.Driver(copy="theirs", host="elsewhere", pid=7, since="then")
 On = Callable[[str], Store]
 
 
@@ -117,19 +119,54 @@ def test_a_driver_whose_sweep_was_taken_over_sends_nothing_more_and_says_so(
     on: On, fs: fsspec.AbstractFileSystem
 ) -> None:
     store = on("one")
-    theirs = claim.Driver(copy="theirs", host="elsewhere", pid=7, since="then")
     with contextlib.ExitStack() as driver:
         driver.enter_context(store.writing())
-        fs.pipe_file(OBJECT, claim.encoded(theirs))
+        fs.pipe_file(OBJECT, claim.encoded(THEIRS))
         until = time.monotonic() + 20
         while time.monotonic() < until and not told(store):
             time.sleep(0.02)
         evidence = run_cell(store, make_cell())
         with pytest.raises(StoreError, match=r"taken over .* process 7 on elsewhere"):
             driver.close()
-    assert fs.cat_file(OBJECT) == claim.encoded(theirs)
+    assert fs.cat_file(OBJECT) == claim.encoded(THEIRS)
     fs.rm(OBJECT)
     assert on("two").finished(evidence.cell.fingerprint) is None
+
+
+def test_a_takeover_is_seen_by_the_next_push_before_anything_is_sent(
+    on: On, fs: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it is until the driver that was cut off writes its claim again."""
+    monkeypatch.setattr(claim, "BEAT_SECONDS", 60)
+    store = on("one")
+    with pytest.raises(StoreError, match="taken over"), store.writing():
+        fs.pipe_file(OBJECT, claim.encoded(THEIRS))
+        run_cell(store, make_cell())
+        before = dict(fs.store)
+        with pytest.raises(StoreError, match=r"taken over .* process 7 on elsewhere"):
+            store.settle()
+        assert fs.store == before
+
+
+def test_a_takeover_during_a_push_leaves_the_list_to_the_new_driver(
+    on: On, fs: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim, "BEAT_SECONDS", 60)
+    store, sums = on("one"), f"/bucket/sweeps/small/{SUMS}"
+    write_all = Objects.write_all
+
+    def taken_over(self: Objects, files: Mapping[str, bytes]) -> None:
+        write_all(self, files)
+        if any(name.endswith("evidence.json") for name in files):
+            fs.pipe_file(OBJECT, claim.encoded(THEIRS))
+
+    with pytest.raises(StoreError, match="taken over"), store.writing():
+        run_cell(store, make_cell())
+        listed = fs.cat_file(sums)
+        monkeypatch.setattr(Objects, "write_all", taken_over)
+        with pytest.raises(StoreError, match="taken over"):
+            store.settle()
+        assert fs.cat_file(sums) == listed
 
 
 def told(store: Store) -> bool:
