@@ -177,6 +177,87 @@ def told(store: Store) -> bool:
     return False
 
 
+def test_what_a_driver_wrote_before_the_claim_was_free_is_not_replaced(
+    on: On, fs: fsspec.AbstractFileSystem
+) -> None:
+    """The second has looked at what is there when the first runs a cell and ends."""
+    first = on("one")
+    with first.writing():
+        pass
+    second = on("two")
+    with first.writing():
+        theirs = run_cell(first, make_cell(), text="the first's")
+    with second.writing(pytest.fail):
+        assert second.finished(theirs.cell.fingerprint) == theirs
+    assert on("three").finished(theirs.cell.fingerprint) == theirs
+
+
+def test_a_sweep_that_another_driver_began_meanwhile_goes_on_as_that_one(on: On) -> None:
+    second = on("two")  # nothing is there yet: it begins one
+    first = on("one")
+    with first.writing():
+        theirs = run_cell(first, make_cell())
+    with second.writing():
+        assert second.info.id == first.info.id
+        assert second.evidences() == (theirs,)
+
+
+@pytest.mark.parametrize("later", [b"", b'{"copy": 7}', b'{"format": 9'])
+def test_a_claim_that_cannot_be_read_is_somebodys(
+    on: On, fs: fsspec.AbstractFileSystem, later: bytes
+) -> None:
+    """It is of another version, or the file is just being written."""
+    fs.pipe_file(OBJECT, b"{")
+    said: list[str] = []
+
+    def write(words: str) -> None:
+        said.append(words)
+        fs.pipe_file(OBJECT, later)
+
+    with pytest.raises(UserError, match="another driver is writing"), on("one").writing(write):
+        pytest.fail("two drivers")
+    assert "cannot be read" in said[0]
+    assert fs.cat_file(OBJECT) == later
+    with on("one").writing(said.append):  # it is not written anew
+        assert "taken over" in said[-1]
+
+
+def test_a_store_that_hangs_does_not_keep_a_driver_from_its_end(
+    on: On, fs: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim, "LAST_BEAT_SECONDS", 0.1)
+    hanging, goes_on = threading.Event(), threading.Event()
+
+    def hang(_: claim.Claim) -> None:
+        hanging.set()
+        goes_on.wait(30)
+
+    monkeypatch.setattr(claim.Claim, "_beat", hang)
+    began = time.monotonic()
+    with on("one").writing():
+        assert hanging.wait(10)
+    assert time.monotonic() - began < 10
+    goes_on.set()
+    assert fs.exists(OBJECT)  # another one takes over
+
+
+def test_a_command_sends_nothing_while_a_driver_elsewhere_does(
+    on: On, fs: fsspec.AbstractFileSystem
+) -> None:
+    first = on("one")
+    with first.writing():
+        run_cell(first, make_cell())
+        first.settle()
+        second = on("two")
+        (second.root / "signoff.json").write_text("signed")
+        with pytest.raises(UserError, match="another driver is writing"):
+            second.remote.send()
+        assert not fs.exists("/bucket/sweeps/small/signoff.json")
+    second.remote.send()
+    assert fs.exists("/bucket/sweeps/small/signoff.json")
+    assert not fs.exists(OBJECT)
+
+
 def test_of_two_that_take_over_in_the_same_moment_one_is_told(
     on: On, fs: fsspec.AbstractFileSystem, tmp_path: Path
 ) -> None:
