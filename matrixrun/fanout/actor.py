@@ -307,15 +307,10 @@ class LaunchBody:
             return b""
         return self._server.ledger_path.read_bytes()
 
-    def finish(self, *, identify: bool = True) -> Finished:
-        """Stop the engine; returns the outcome, the end of its log (at most 4 MB), the ledger.
-
-        What was served is hashed beside the passes; with `identify` the rest of that is waited for.
-        """
+    def finish(self) -> Finished:
+        """Stop the engine; returns the outcome, the end of its log (at most 4 MB), the ledger."""
         if isinstance(self._server, engines.Server):
             self._server.stop()
-        if identify:
-            self._identify()
         ledger = self.ledger()
         log = self._log.read_bytes() if self._log.exists() else b""
         log = engines.mask_log(log, self._secrets(), self._argv())[-LOG_BYTES:]
@@ -324,13 +319,16 @@ class LaunchBody:
         self._state = ("stopped", "")
         return Finished(self._outcome, log, ledger)
 
-    def _identify(self) -> None:
-        """Name the checkpoints of a launch that has served. Of one that never did, nobody asks what
-        it would have served: its gang is not held for that."""
-        if self._weights is not None and self._outcome.ready_seconds is not None:
-            self._state = ("hashing what it served", "")
-            known = self._weights.identities()
-            self._outcome = msgspec.structs.replace(self._outcome, checkpoints=known)
+    def identities(self) -> dict[str, str]:
+        """The sha256 of each local checkpoint that was served, by role.
+
+        They are hashed beside the passes, and the rest of that is waited for: call it last. Of a
+        launch that never served, nobody asks what it would have: its gang is not held for that.
+        """
+        if self._weights is None or self._outcome.ready_seconds is None:
+            return {}
+        self._state = ("hashing what it served", "")
+        return self._weights.identities()
 
 
 class FollowerBody(LaunchBody):
