@@ -124,7 +124,9 @@ class Claim:
         until = time.monotonic() + DEAD_SECONDS
         while time.monotonic() < until:
             time.sleep(min(BEAT_SECONDS, DEAD_SECONDS / 4))
-            if self._there.read(CLAIM) != found:  # also one that has just ended: what it wrote is not here
+            if (
+                self._there.read(CLAIM) != found
+            ):  # also one that has just ended: what it wrote is not here
                 raise self._living(found)
         say("it wrote nothing: its sweep is taken over")
 

@@ -139,13 +139,16 @@ def test_a_takeover_is_seen_by_the_next_push_before_anything_is_sent(
     """However long it is until the driver that was cut off writes its claim again."""
     monkeypatch.setattr(claim, "BEAT_SECONDS", 60)
     store = on("one")
-    with pytest.raises(StoreError, match="taken over"), store.writing():
+    with contextlib.ExitStack() as driver:
+        driver.enter_context(store.writing())
         fs.pipe_file(OBJECT, claim.encoded(THEIRS))
         run_cell(store, make_cell())
         before = dict(fs.store)
         with pytest.raises(StoreError, match=r"taken over .* process 7 on elsewhere"):
             store.settle()
         assert fs.store == before
+        with pytest.raises(StoreError, match="taken over"):
+            driver.close()
 
 
 def test_a_takeover_during_a_push_leaves_the_list_to_the_new_driver(
@@ -160,13 +163,16 @@ def test_a_takeover_during_a_push_leaves_the_list_to_the_new_driver(
         if any(name.endswith("evidence.json") for name in files):
             fs.pipe_file(OBJECT, claim.encoded(THEIRS))
 
-    with pytest.raises(StoreError, match="taken over"), store.writing():
+    with contextlib.ExitStack() as driver:
+        driver.enter_context(store.writing())
         run_cell(store, make_cell())
         listed = fs.cat_file(sums)
         monkeypatch.setattr(Objects, "write_all", taken_over)
         with pytest.raises(StoreError, match="taken over"):
             store.settle()
         assert fs.cat_file(sums) == listed
+        with pytest.raises(StoreError, match="taken over"):
+            driver.close()
 
 
 def told(store: Store) -> bool:
