@@ -44,6 +44,7 @@ S = TypeVar("S", bound=engines.Server)
 COMPILED = "compiled"  # in the cache: what engines compiled, by environment
 LOG_BYTES = 4_000_000
 TAIL_LINES = 40
+LAST_LINES, LAST_CHARACTERS = 3, 400  # of a log, in a message
 
 
 @dataclass(frozen=True)
@@ -347,11 +348,23 @@ class FollowerBody(LaunchBody):
             self._fail(LaunchEnd.UNBUILT, error, "")
         return self._outcome
 
-    def hold(self) -> tuple[LaunchEnd, str]:
-        """Wait until the process group has ended; returns how, and the end of its log."""
+    def hold(self) -> tuple[LaunchEnd, str, str]:
+        """Wait until the process group has ended; returns how, why in a line as its log says it
+        (empty where that says nothing), and the end of its log.
+
+        An engine may kill its own processes when it fails: only its log tells that from a killing
+        from outside.
+        """
         assert isinstance(self._server, engines.Follower)
         tail = self._server.wait()
-        return (LaunchEnd.LOST if self._server.killed() else LaunchEnd.DIED), tail
+        end = LaunchEnd.LOST if self._server.killed() else LaunchEnd.DIED
+        return end, self._server.root_cause() or _last_words(tail), tail
+
+
+def _last_words(tail: str) -> str:
+    """The last lines of a log as one."""
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    return " | ".join(lines[-LAST_LINES:])[-LAST_CHARACTERS:]
 
 
 def _naming(url: str, message: str) -> str:

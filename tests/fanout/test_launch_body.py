@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import threading
@@ -17,6 +18,7 @@ from matrixrun.engines import prepare
 from matrixrun.evidence.launches import Checkpoint, Command, Gang, Launch, LaunchEnd, Recipe
 from matrixrun.evidence.requests import Pass
 from matrixrun.fanout.actor import FollowerBody, LaunchBody, LaunchSettings, Rendezvous
+from matrixrun.fanout.followers import Followers
 from matrixrun.fanout.passes import WARM_UP, PassAnswer
 from matrixrun.models import checkpoint_identity, weights
 from matrixrun.models.identity import Identity
@@ -157,3 +159,42 @@ def test_a_launch_claims_what_it_works_with_for_as_long_as_it_lives(
     assert claimed(cache) == {str(cache / "compiled" / key)}
     body.finish()
     assert claimed(cache) == set()
+
+
+SAYS = "Traceback (most recent call last):\n  File 'x', line 1, in y\nRuntimeError: no peer"
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (SAYS.replace("'", '"') + "\n\nkilling all processes", "RuntimeError: no peer"),
+        ("one\ntwo\n\nthree\nfour", "two | three | four"),
+        ("", ""),
+    ],
+)
+def test_a_follower_that_kills_itself_is_told_with_what_its_log_says(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: str, said: str
+) -> None:
+    """As SGLang does with all its processes: by the signal alone it was killed from outside."""
+    monkeypatch.setattr(Rendezvous, "places", lambda self, rank: {"$NODE_RANK": str(rank)})
+    program = f"import os; print({log!r}, flush=True); os.kill(os.getpid(), 9)"
+    command = Command(argv=("$PYTHON", "-c", program), env={})
+    head = launch(target, Recipe(python=sys.executable), nodes=2)
+    both = msgspec.structs.replace(head, follower=command)
+    body = FollowerBody(both, LaunchSettings(tmp_path / "cache", 60.0, 20.0, 60.0))
+    body.follow(Rendezvous("127.0.0.1", 1), rank=1)
+    end, why, _ = body.hold()
+    body.finish()
+    assert end is LaunchEnd.LOST
+    assert why == said
+
+    async def ended() -> tuple[LaunchEnd, str, str]:
+        followers = Followers.__new__(Followers)
+        hold = asyncio.get_running_loop().create_future()
+        hold.set_result((end, why, log))
+        followers._holds = [hold]
+        return await followers.ended()
+
+    told = asyncio.run(ended())[1]
+    assert told.startswith("its process group on node 1 was killed")
+    assert told.endswith(said)
