@@ -8,6 +8,7 @@ fails, so that what is told of that log is masked, and the log itself goes away 
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,7 @@ COMPLETIONS = "/v1/completions"
 PROGRAM = Path(__file__).with_name("inside") / "matrixrun_harness.py"
 KEY = "OPENAI_API_KEY"
 HEADERS = "MATRIXRUN_HEADERS"
+AUTHORIZATION, BEARER = "Authorization", "Bearer "
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_EVALUATE_OFFLINE", "DO_NOT_TRACK")
 ASKING_SECONDS = 30.0
 TAIL_LINES = 12
@@ -112,11 +114,11 @@ def _environment(served: Served, folder: Path) -> dict[str, str]:
     env = {k: v for k, v in engine_environment({}, None).items() if not is_secret(k)}
     env.pop("PYTHONPATH", None)
     env |= dict.fromkeys(OFFLINE, "1") | {"HF_HOME": str(folder / "hub")}
-    env[KEY] = served.headers.get("Authorization", "").removeprefix("Bearer ")
-    further = [name for name in served.headers if name != "Authorization"]
+    env["NETRC"] = os.devnull  # whose entries would take the place of our own Authorization
+    env[KEY], further = _key_and_further(served.headers)
     # Variables of such names are masked wherever the log is quoted.
     held = {name: f"HEADER_{number}_SECRET" for number, name in enumerate(further)}
-    env |= {variable: served.headers[name] for name, variable in held.items()}
+    env |= {variable: further[name] for name, variable in held.items()}
     env[HEADERS] = json.dumps(held)
     if served.ours:
         return env | {"NO_PROXY": "*", "no_proxy": "*"}
@@ -124,6 +126,17 @@ def _environment(served: Served, folder: Path) -> dict[str, str]:
     if bundle:  # a single request at a time is sent by requests, which has a name of its own for it
         env.setdefault("REQUESTS_CA_BUNDLE", bundle)
     return env
+
+
+def _key_and_further(headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """The key, which the harness sends as a Bearer token, and what it is to send beside or, where
+    the server wants another kind of Authorization, instead of that."""
+    named = {
+        AUTHORIZATION if k.lower() == AUTHORIZATION.lower() else k: headers[k] for k in headers
+    }
+    if not named.get(AUTHORIZATION, BEARER).startswith(BEARER):
+        return "", named
+    return named.pop(AUTHORIZATION, BEARER).removeprefix(BEARER), named
 
 
 def _model_name(served: Served) -> str:

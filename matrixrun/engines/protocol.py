@@ -136,6 +136,11 @@ class Engine(Protocol):
         end with the token that completes one."""
         ...
 
+    @property
+    def forbids_words(self) -> bool:
+        """Whether a request can forbid words, of several tokens too, in its answer."""
+        ...
+
     def forms(self, config: ArmConfig) -> tuple[Form, ...]:
         """What a user's program can ask of such a server and this client can put together; none
         where no endpoint gives token ids beside the texts."""

@@ -44,6 +44,7 @@ S = TypeVar("S", bound=engines.Server)
 COMPILED = "compiled"  # in the cache: what engines compiled, by environment
 LOG_BYTES = 4_000_000
 TAIL_LINES = 40
+LAST_LINES, LAST_CHARACTERS = 3, 400  # of a log, in a message
 
 
 @dataclass(frozen=True)
@@ -307,15 +308,10 @@ class LaunchBody:
             return b""
         return self._server.ledger_path.read_bytes()
 
-    def finish(self, *, identify: bool = True) -> Finished:
-        """Stop the engine; returns the outcome, the end of its log (at most 4 MB), the ledger.
-
-        What was served is hashed beside the passes; with `identify` the rest of that is waited for.
-        """
+    def finish(self) -> Finished:
+        """Stop the engine; returns the outcome, the end of its log (at most 4 MB), the ledger."""
         if isinstance(self._server, engines.Server):
             self._server.stop()
-        if identify:
-            self._identify()
         ledger = self.ledger()
         log = self._log.read_bytes() if self._log.exists() else b""
         log = engines.mask_log(log, self._secrets(), self._argv())[-LOG_BYTES:]
@@ -324,13 +320,16 @@ class LaunchBody:
         self._state = ("stopped", "")
         return Finished(self._outcome, log, ledger)
 
-    def _identify(self) -> None:
-        """Name the checkpoints of a launch that has served. Of one that never did, nobody asks what
-        it would have served: its gang is not held for that."""
-        if self._weights is not None and self._outcome.ready_seconds is not None:
-            self._state = ("hashing what it served", "")
-            known = self._weights.identities()
-            self._outcome = msgspec.structs.replace(self._outcome, checkpoints=known)
+    def identities(self) -> dict[str, str]:
+        """The sha256 of each local checkpoint that was served, by role.
+
+        They are hashed beside the passes, and the rest of that is waited for: call it last. Of a
+        launch that never served, nobody asks what it would have: its gang is not held for that.
+        """
+        if self._weights is None or self._outcome.ready_seconds is None:
+            return {}
+        self._state = ("hashing what it served", "")
+        return self._weights.identities()
 
 
 class FollowerBody(LaunchBody):
@@ -349,11 +348,23 @@ class FollowerBody(LaunchBody):
             self._fail(LaunchEnd.UNBUILT, error, "")
         return self._outcome
 
-    def hold(self) -> tuple[LaunchEnd, str]:
-        """Wait until the process group has ended; returns how, and the end of its log."""
+    def hold(self) -> tuple[LaunchEnd, str, str]:
+        """Wait until the process group has ended; returns how, why in a line as its log says it
+        (empty where that says nothing), and the end of its log.
+
+        An engine may kill its own processes when it fails: only its log tells that from a killing
+        from outside.
+        """
         assert isinstance(self._server, engines.Follower)
         tail = self._server.wait()
-        return (LaunchEnd.LOST if self._server.killed() else LaunchEnd.DIED), tail
+        end = LaunchEnd.LOST if self._server.killed() else LaunchEnd.DIED
+        return end, self._server.root_cause() or _last_words(tail), tail
+
+
+def _last_words(tail: str) -> str:
+    """The last lines of a log as one."""
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    return " | ".join(lines[-LAST_LINES:])[-LAST_CHARACTERS:]
 
 
 def _naming(url: str, message: str) -> str:

@@ -36,7 +36,7 @@ class Followers:
             ).remote(launch, settings)
             for rank in range(1, launch.gang.nodes)
         ]
-        self._holds: list[asyncio.Future[tuple[LaunchEnd, str]]] = []
+        self._holds: list[asyncio.Future[tuple[LaunchEnd, str, str]]] = []
 
     async def start(self, rendezvous: Rendezvous) -> tuple[str, str] | None:
         """Start all process groups; returns what went wrong with one of them and its log, or None.
@@ -60,16 +60,18 @@ class Followers:
         return None
 
     async def ended(self) -> tuple[LaunchEnd, str, str]:
-        """Wait until one of the process groups has ended; returns how, which, and its log.
+        """Wait until one of the process groups has ended; returns how; which, with what its
+        log says of it; and the end of its log.
 
         Raises:
             RayError, LostError: a node was lost.
         """
         done, _ = await asyncio.wait(self._holds, return_when=asyncio.FIRST_COMPLETED)
         hold = next(iter(done))
-        (end, tail), node = hold.result(), self._holds.index(hold) + 1
+        (end, said, tail), node = hold.result(), self._holds.index(hold) + 1
         how = "was killed" if end is LaunchEnd.LOST else "ended"
-        return end, f"its process group on node {node} {how}", tail
+        words = f"; its log says: {said}" if said else ""
+        return end, f"its process group on node {node} {how}{words}", tail
 
     def release(self) -> None:
         """End all process groups and let go of their nodes."""
@@ -80,7 +82,7 @@ class Followers:
                 ray.kill(actor)
 
 
-def _noticed(hold: asyncio.Future[tuple[LaunchEnd, str]]) -> None:
+def _noticed(hold: asyncio.Future[tuple[LaunchEnd, str, str]]) -> None:
     """Nobody waits any more for a process group that ends with its launch."""
     if not hold.cancelled():
         hold.exception()

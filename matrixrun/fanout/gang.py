@@ -182,6 +182,10 @@ class RunningLaunch:
         """Stop the engine; returns what is left of it."""
         return cast(Finished, await self._call("finish"))
 
+    async def identities(self) -> dict[str, str]:
+        """The sha256 of each local checkpoint that was served, by role, once it is known."""
+        return cast(dict[str, str], await self._call("identities"))
+
     async def _call(self, method: str, *args: Any) -> Any:
         try:
             reference = getattr(self._actor, method).remote(*args)
@@ -198,7 +202,7 @@ class RunningLaunch:
         self._released = True
         if self._actor is not None:
             with suppress(RayError, GetTimeoutError):
-                ray.get(self._actor.finish.remote(identify=False), timeout=STOP_SECONDS)
+                ray.get(self._actor.finish.remote(), timeout=STOP_SECONDS)
             with suppress(RayError):
                 ray.kill(self._actor)
         if self._followers is not None:

@@ -98,6 +98,7 @@ def run_matrix(file: Path, options: RunOptions, report: Report) -> RunEnd:
         with store.writing(display.note):
             for trouble in store.set_damaged_aside():
                 display.note(f"{trouble}; its cell is run again, what was there is in damaged/")
+            require_same_matrix(store, file, whole)  # another driver may have begun the folder
             require_same_cells(store, whole)
             store.write_plan(planning.to_json(planned))  # later sweeps learn from plain estimates
             run = _Run(matrix, plan, store, display=display, options=options, report=report)
@@ -125,6 +126,7 @@ def run_further(
     with choose(quiet=options.quiet) as display:
         store = open_store(file, matrix, whole, options.results, display.note)
         with store.writing(display.note):
+            require_same_matrix(store, file, plan)
             require_same_cells(store, plan)
             store.write_plan(planning.to_json(plan))
             run = _Run(matrix, plan, store, display=display, options=options, report=report)
@@ -154,7 +156,7 @@ def open_store(
     info = new_sweep(matrix.name, text, matrix_file=file.name, store_text=matrix.store_text)
     if results is not None and (results / "sweep.json").exists():
         store = Store.open(results, remote)
-        require_same_matrix(store, file, text, plan, info.matrix_sha256)
+        require_same_matrix(store, file, plan)
         return store
     if results is not None:
         info = msgspec.structs.replace(info, id=results.resolve().name)

@@ -43,14 +43,19 @@ def stage(matrix: Matrix, plan: Plan, store: Store, cache: Path, on_line: OnLine
     """
     staged = Staged()
     tried: set[tuple[str, str, str]] = set()
-    for launch in plan.launches:
-        config = launch.config
+    configs = [launch.config for launch in plan.launches]
+    for config in configs:
         name, where = config.model, config.endpoint.url if config.endpoint else ""
         if name in staged.workloads or (name, config.engine, where) in tried:
             continue
         tried.add((name, config.engine, where))
         try:
-            staged.workloads[name] = _workload(config, matrix, store, cache, on_line)
+            forbids = any(
+                one.model == name and engines.get(one.kind).forbids_words for one in configs
+            )
+            staged.workloads[name] = _workload(
+                config, matrix, store, cache, on_line, bad_words=forbids
+            )
             staged.missing.pop(name, None)
         except (BuildError, EngineError) as error:
             on_line(f"{name}: {error.message}")
@@ -59,15 +64,17 @@ def stage(matrix: Matrix, plan: Plan, store: Store, cache: Path, on_line: OnLine
 
 
 def _workload(
-    config: ArmConfig, matrix: Matrix, store: Store, cache: Path, on_line: OnLine
-) -> Workload:
+    config: ArmConfig, matrix: Matrix, store: Store, cache: Path, on_line: OnLine, *,
+    bad_words: bool,
+) -> Workload:  # fmt: skip
+    """`bad_words`: whether an engine of the plan can take any for this model."""
     name = config.model
     if store.has_workload(name):
         return store.workload(name)
     with _tokenizer(config, matrix, cache, on_line) as tokenizer:
         on_line(f"tokenizing {matrix.workload.prompts} prompts for {name}")
         made = workloads.build(matrix.workload, tokenizer, seed=matrix.seed)
-        if processors.KIND in matrix.probes and matrix.store_text:
+        if bad_words and processors.KIND in matrix.probes and matrix.store_text:
             made = workloads.with_bad_words(made, tokenizer, first=processors.MOST_PROMPTS_WITHIN)
     store.write_workload(name, made)
     return made

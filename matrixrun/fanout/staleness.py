@@ -11,17 +11,19 @@ from matrixrun.evidence.errors import MatrixError, UserError
 from matrixrun.matrix.yaml12 import parse
 from matrixrun.plan import Plan
 from matrixrun.record import Store
+from matrixrun.record.files import sha256
 
 SHOWN = 5
 
 
-def require_same_matrix(store: Store, file: Path, text: str, plan: Plan, sha256: str) -> None:
-    """Refuse to go on with the sweep of another matrix file.
+def require_same_matrix(store: Store, file: Path, plan: Plan) -> None:
+    """Refuse to go on with the sweep of another matrix file than `file`, whose plan this is.
 
     Raises:
         UserError: names the keys that differ, and what would happen to the cells.
     """
-    if store.info.matrix_sha256 == sha256:
+    text = file.read_text(encoding="utf-8")
+    if store.info.matrix_sha256 == sha256(text.encode()):
         return
     changed = list(differing(_data(store.matrix_text()), _data(text)))
     what = _listed(changed) if changed else "only comments or the way it is written"

@@ -210,7 +210,18 @@ class Sweep:
             raise LostError(f"killed from outside: {outcome.message}")
         if ledger:
             self.ledgers[launch.id] = self.store.write_ledger(launch.id, ledger)
-        return outcome
+        return await self._identified(running, outcome)
+
+    async def _identified(self, running: RunningLaunch, outcome: LaunchOutcome) -> LaunchOutcome:
+        """The outcome with the checkpoints' hashes. Where the node is lost while these are waited
+        for, the passes count all the same: what was served is not known, and a sign-off says so."""
+        try:
+            known = await running.identities()
+        except LostError as error:
+            why = f"its checkpoints are not identified: {error}"
+            self.display.launch(running.launch.id, "lost after its last pass", detail=why)
+            return outcome
+        return msgspec.structs.replace(outcome, checkpoints=known)
 
     async def _serve(self, running: RunningLaunch) -> None:
         """Send every pass of the launch; on A, score what its group emitted and ask the judge."""

@@ -327,11 +327,6 @@ def _accuracy_problems(matrix: Matrix) -> Iterable[Problem]:
     if not asked:
         remedy = f"add `{ACCURACY_PROBE}` to `probes:`, or remove the section"
         yield Problem(("accuracy",), "has no effect: the probe is not asked for", remedy)
-    for name, engine in matrix.engines.items():
-        if engine.attach is not None and engine.attach.headers_env:
-            message = "the probe `accuracy` sends no header but the key's"
-            remedy = "take the probe out, or have these servers take `key_env` alone"
-            yield Problem(("engines", name, "attach", "headers_env"), message, remedy)
 
 
 def _workload_problems(matrix: Matrix) -> Iterable[Problem]:

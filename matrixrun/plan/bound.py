@@ -76,7 +76,7 @@ def _raised(launches: Sequence[Launch], nodes: Sequence[Node], least: float) -> 
     longer."""
     counts = Counter((launch.gang, launch.seconds) for launch in launches)
     kinds = {(launch.gang, launch.seconds): launch for launch in launches}
-    lengths = sorted({launch.seconds for launch in launches})
+    lengths = sorted({launch.seconds for launch in launches if launch.seconds > 0})
     lengths = lengths[:: len(lengths) // MOST_LENGTHS + 1]
 
     def needed(shortest: float, time: float) -> float:

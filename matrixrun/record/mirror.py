@@ -17,18 +17,22 @@ LARGEST_SHARE = 0.1  # of a driver's time that is spent on sending
 @contextmanager
 def mirrored(remote: Remote | None, say: Callable[[str], None]) -> Iterator[None]:
     """Send what is written here: at once, every few seconds from then on, and at the end; as the
-    only driver that does.
+    only driver that does. What another one wrote there before it ended is brought first.
 
     A store that is away meanwhile is told once, and tried again.
 
     Raises:
         UserError: another driver does.
-        StoreError: the store cannot be written at the beginning, or at the end.
+        StoreError: the store cannot be read or written at the beginning, or written at the end.
     """
     if remote is None:
         yield
         return
+    told = remote.left_out()
     with remote.claim.held(say):
+        for trouble in remote.pull():  # what was pulled before is of before the claim
+            if trouble not in told:
+                say(f"{trouble}; it was left there, and its cell is run again")
         remote.push()
         over = threading.Event()
         thread = threading.Thread(target=_push_until, args=(over, remote, say), daemon=True)

@@ -18,7 +18,7 @@ def opened(reference: str, results_root: Path) -> Iterator[Store]:
     taken there; while another process here writes to the copy, it does both.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or a driver elsewhere is writing there what this command would.
         StoreError: it cannot be read or written.
     """
     remote = Remote(reference) if is_url(reference) else None

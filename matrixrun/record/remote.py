@@ -88,7 +88,7 @@ class Remote:
         self.shown = self._there.shown
         self.claim = Claim(self._there, self.local)
         self._sent: dict[str, Sent] = {}
-        self._left_out: set[str] = set()  # by the last pull
+        self._left_out: dict[str, str] = {}  # by the last pull, and what is wrong with each
         self._busy = threading.Lock()
 
     def beside(self, name: str) -> Remote:
@@ -131,7 +131,7 @@ class Remote:
         if troubles:  # unless another machine has written them since the lists were read
             lists = self._lists()
             troubles = self._bring([path for path in troubles if path in lists.allowed], lists)
-        self._left_out = set(troubles)
+        self._left_out = troubles
         self._sent = {path: one for path, one in self._sent.items() if path not in troubles}
         self._remember()
         return list(troubles.values())
@@ -145,19 +145,27 @@ class Remote:
             StoreError: it cannot be read, or is damaged.
         """
         with locked(self.local) as mine:
-            troubles = self.pull() if mine else []
-        if troubles:
-            raise StoreError(
-                troubles[0],
-                remedy="restore the file there from a copy, or run the matrix again with this"
-                " --results: the cell is run again",
-            )
+            if mine:
+                self._pull_whole()
         if not (self.local / "sweep.json").exists():
             raise UserError(
                 f"there is no sweep at {self.shown}",
                 remedy="name what --results was given",
             )
         return self.local
+
+    def left_out(self) -> tuple[str, ...]:
+        """What the last pull said, of files that no push has settled since."""
+        return tuple(self._left_out.values())
+
+    def _pull_whole(self) -> None:
+        troubles = self.pull()
+        if troubles:
+            raise StoreError(
+                troubles[0],
+                remedy="restore the file there from a copy, or run the matrix again with this"
+                " --results: the cell is run again",
+            )
 
     def _lists(self) -> _Lists:
         listed, announced = self._sums(SUMS), self._sums(NEXT)
@@ -246,9 +254,10 @@ class Remote:
             gone = _gone(self.local, self._sent)
             if not changed and not gone:
                 return 0
+            self.claim.look()
             listed = self._sums(SUMS)
             sums = listed | {path: one.sha256 for path, one in self._sent.items()}
-            unlisted = gone | self._left_out
+            unlisted = gone | self._left_out.keys()
             sums = {path: digest for path, digest in sums.items() if path not in unlisted}
             for batch in self._batches(changed):
                 sent = {path: piece.sent for path, piece in batch.items()}
@@ -257,8 +266,9 @@ class Remote:
                 self._write_sums(NEXT, announced)
                 self._there.write_all({path: piece.data for path, piece in batch.items()})
                 self._sent |= sent
+                self.claim.look()  # sending may have taken longer than a takeover does
             self._write_sums(SUMS, sums)
-            self._left_out = set()
+            self._left_out = {}
             if gone:
                 self._write_sums(NEXT, {})  # it may announce them still
                 self._there.remove(gone)
@@ -267,11 +277,18 @@ class Remote:
             return len(changed)
 
     def send(self) -> None:
-        """Push, unless another process here writes to the copy: that one sends all of it."""
+        """Push as the only driver, unless another process here writes to the copy: that one sends
+        all of it.
+
+        Raises:
+            UserError: a driver elsewhere does, and what lies there is its to replace.
+            StoreError: as `push`, or what is there is damaged.
+        """
         with locked(self.local) as mine:
-            if mine:
-                self._sent = _read_ledger(self.local)  # another may have pushed since
-                self.push()
+            if mine and not is_sent(self.local):  # another may have pushed since
+                with self.claim.held(lambda _: None):
+                    self._pull_whole()
+                    self.push()
 
     def _changed(self) -> list[str]:
         """The files that differ from what was sent, in the order in which they may be sent.

@@ -128,6 +128,8 @@ class Store(LaunchFiles):
             if not mine:
                 raise being_written(self.where)
             with mirrored(self.remote, say or (lambda _: None)):
+                if self.remote is not None:  # another driver may have begun or ended it since
+                    self.info = read_json(self.root / SWEEP_FILE, SweepInfo)
                 yield
 
     def settle(self) -> None:

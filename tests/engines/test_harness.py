@@ -4,6 +4,7 @@ double of it: the real one runs in tests/e2e/test_accuracy.py."""
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -53,10 +54,10 @@ class Double:
         program.chmod(0o755)
         self.environment = Environment(program, None, None, "key")
 
-    def run(self, samples=(), code=0, says="", seconds=0.0, timeout=60.0):
+    def run(self, samples=(), code=0, says="", seconds=0.0, timeout=60.0, served=SERVED):
         self._given.write_text(json.dumps([list(samples), code, says, seconds]))
         return evaluate(
-            TASK, SERVED, self.environment, concurrency=3, salt="s", timeout=timeout,
+            TASK, served, self.environment, concurrency=3, salt="s", timeout=timeout,
             request_timeout=20.0,
         )  # fmt: skip
 
@@ -84,6 +85,32 @@ def test_the_key_is_in_the_environment_alone(double: Double) -> None:
     assert double.seen["env"]["OPENAI_API_KEY"] == KEY
     assert KEY not in json.dumps(double.seen["argv"])
     assert double.seen["mode"] == "0o700"
+
+
+@pytest.mark.parametrize(
+    ("headers", "key", "sent"),
+    [
+        ({"authorization": "Bearer k", "X-Tenant": "t"}, "k", {"X-Tenant": "t"}),
+        ({"Authorization": "Basic dTpw"}, "", {"Authorization": "Basic dTpw"}),
+        ({"AUTHORIZATION": "bearer k"}, "", {"Authorization": "bearer k"}),
+        ({"X-Api-Key": "k"}, "", {"X-Api-Key": "k"}),
+    ],
+)
+def test_headers_are_sent_as_they_are_whatever_their_kind(
+    double: Double, headers: dict[str, str], key: str, sent: dict[str, str]
+) -> None:
+    """A Bearer token is the harness's own key; it writes `Bearer` before whatever it takes."""
+    double.run([sample(0, 1)], served=Served("http://x", headers, ours=False, model="target"))
+    env = double.seen["env"]
+    further = json.loads(env["MATRIXRUN_HEADERS"])
+    assert env["OPENAI_API_KEY"] == key
+    assert {name: env[variable] for name, variable in further.items()} == sent
+
+
+def test_a_users_netrc_takes_no_headers_place(double: Double, monkeypatch) -> None:
+    monkeypatch.setenv("NETRC", "of-the-user")
+    double.run([sample(0, 1)])
+    assert double.seen["env"]["NETRC"] == os.devnull
 
 
 def test_other_secrets_and_the_network_stay_out_of_reach(

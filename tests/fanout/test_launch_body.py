@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import threading
@@ -17,6 +18,7 @@ from matrixrun.engines import prepare
 from matrixrun.evidence.launches import Checkpoint, Command, Gang, Launch, LaunchEnd, Recipe
 from matrixrun.evidence.requests import Pass
 from matrixrun.fanout.actor import FollowerBody, LaunchBody, LaunchSettings, Rendezvous
+from matrixrun.fanout.followers import Followers
 from matrixrun.fanout.passes import WARM_UP, PassAnswer
 from matrixrun.models import checkpoint_identity, weights
 from matrixrun.models.identity import Identity
@@ -48,8 +50,8 @@ def started(target: Path, cache: Path, recipe: Recipe) -> tuple[dict[str, str], 
     body = LaunchBody(launch(target, recipe), LaunchSettings(cache, 60.0, 20.0, 60.0))
     outcome = body.start()
     assert outcome.end is LaunchEnd.SERVED, outcome
-    outcome, log, _ = body.finish()
-    return json.loads(log.decode().splitlines()[0])["caches"], outcome.checkpoints
+    _, log, _ = body.finish()
+    return json.loads(log.decode().splitlines()[0])["caches"], body.identities()
 
 
 def test_launches_of_one_engine_version_find_what_the_earlier_ones_compiled(
@@ -107,9 +109,10 @@ def test_a_launch_that_serves_nothing_does_not_hold_its_gang_for_a_hash(
     words = ("$PYTHON", "-c", "raise SystemExit(1)")
     refused = msgspec.structs.replace(refused, command=Command(argv=words, env={}))
     body = LaunchBody(refused, LaunchSettings(tmp_path / "cache", 60.0, 20.0, 60.0))
-    outcome = body.start()  # would wait for ever
+    outcome = body.start()
+    assert body.identities() == {}  # would wait for ever
     over.set()
-    assert (outcome.end, outcome.checkpoints) == (LaunchEnd.DIED, {})
+    assert outcome.end is LaunchEnd.DIED
     body.finish()
 
 
@@ -128,9 +131,9 @@ def test_passes_begin_before_what_is_served_is_hashed(
     assert body.start().end is LaunchEnd.SERVED  # would wait for ever
     answer = body.run(Pass(id="equality.c1", requests=(WARM_UP,), salt="s"))
     assert isinstance(answer, PassAnswer), answer
-    assert body.finish(identify=False).outcome.checkpoints == {}
+    assert body.finish().outcome.end is LaunchEnd.SERVED  # nor does this wait
     over.set()
-    assert body.finish().outcome.checkpoints == {"target": known.sha256}
+    assert body.identities() == {"target": known.sha256}
 
 
 def test_a_further_node_of_a_launch_does_not_hash_what_the_head_hashes(
@@ -156,3 +159,42 @@ def test_a_launch_claims_what_it_works_with_for_as_long_as_it_lives(
     assert claimed(cache) == {str(cache / "compiled" / key)}
     body.finish()
     assert claimed(cache) == set()
+
+
+SAYS = "Traceback (most recent call last):\n  File 'x', line 1, in y\nRuntimeError: no peer"
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (SAYS.replace("'", '"') + "\n\nkilling all processes", "RuntimeError: no peer"),
+        ("one\ntwo\n\nthree\nfour", "two | three | four"),
+        ("", ""),
+    ],
+)
+def test_a_follower_that_kills_itself_is_told_with_what_its_log_says(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: str, said: str
+) -> None:
+    """As SGLang does with all its processes: by the signal alone it was killed from outside."""
+    monkeypatch.setattr(Rendezvous, "places", lambda self, rank: {"$NODE_RANK": str(rank)})
+    program = f"import os; print({log!r}, flush=True); os.kill(os.getpid(), 9)"
+    command = Command(argv=("$PYTHON", "-c", program), env={})
+    head = launch(target, Recipe(python=sys.executable), nodes=2)
+    both = msgspec.structs.replace(head, follower=command)
+    body = FollowerBody(both, LaunchSettings(tmp_path / "cache", 60.0, 20.0, 60.0))
+    body.follow(Rendezvous("127.0.0.1", 1), rank=1)
+    end, why, _ = body.hold()
+    body.finish()
+    assert end is LaunchEnd.LOST
+    assert why == said
+
+    async def ended() -> tuple[LaunchEnd, str, str]:
+        followers = Followers.__new__(Followers)
+        hold = asyncio.get_running_loop().create_future()
+        hold.set_result((end, why, log))
+        followers._holds = [hold]
+        return await followers.ended()
+
+    told = asyncio.run(ended())[1]
+    assert told.startswith("its process group on node 1 was killed")
+    assert told.endswith(said)

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from doubles import matrix, new_store
 
+from matrixrun import engines
 from matrixrun.evidence.errors import BuildError
 from matrixrun.evidence.requests import BadWord
 from matrixrun.fanout import staging
@@ -78,3 +79,14 @@ def test_prompts_get_bad_words_where_processors_are_probed_and_texts_are_kept(
 ) -> None:
     (prompt,) = stage(**settings).workloads["dense"].prompts
     assert bool(prompt.bad_words) is expected
+
+
+def test_no_bad_words_are_made_where_no_engine_of_the_plan_can_be_told_any(
+    stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take the tokenizer, which for some engines is a server."""
+    kinds = ("vllm", "sglang", "llamacpp")
+    assert [kind for kind in kinds if engines.get(kind).forbids_words] == ["vllm"]
+    monkeypatch.setattr(type(engines.get("vllm")), "forbids_words", False)
+    (prompt,) = stage(probes=["equality", "processors"]).workloads["dense"].prompts
+    assert not prompt.bad_words

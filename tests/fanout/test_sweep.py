@@ -150,6 +150,30 @@ def test_running_the_rest_later_keeps_what_was_finished(run, tmp_path: Path) -> 
         assert again.finished(evidence.cell.fingerprint) == evidence
 
 
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_node_that_is_lost_while_checkpoints_are_hashed_costs_no_pass(
+    lost: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    launch = launches({}, started)
+    if lost:
+
+        async def gone(_: object) -> dict[str, str]:
+            raise LostError("a node of its gang was lost")
+
+        monkeypatch.setattr(launch, "identities", gone)
+    monkeypatch.setattr(driver, "RunningLaunch", launch)
+    monkeypatch.setattr(driver.cluster, "nodes", lambda: [Node("n", 8, 0, None)])
+    monkeypatch.setattr(driver.cluster, "free", lambda nodes, _: nodes)
+    store = new_store(tmp_path / "out")
+    asyncio.run(sweep(store, plan()).run())
+    assert len(started) == len(set(started))  # none is run again
+    assert set(verdicts(store).values()) == {Verdict.PASS}
+    outcomes = [one for evidence in store.evidences() for one in evidence.outcomes.values()]
+    known = {} if lost else {"target": "5" * 64}
+    assert [one.checkpoints for one in outcomes] == [known] * len(outcomes)
+
+
 def test_a_results_folder_that_cannot_be_written_stops_the_sweep(
     run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,7 +160,7 @@ def test_what_contradicts_attaching_is_told(
 @pytest.mark.parametrize(
     ("part", "words"),
     [
-        ('off: "a:8000"', "must be the address of a server"),
+        ('off: "a:8000"', "must be an address with its scheme"),
         ('off: "http://user:hunter22@a"', "holds credentials"),
         ('off: "http://a/?key=1"', "nothing after `\\?`"),
         ('off: "http://a", key_env: "hunter22-"', "must be the name of an environment variable"),
@@ -187,6 +187,27 @@ def test_a_header_of_ones_own_is_fine_with_a_key_and_authorization_without() -> 
                    {"headers_env": {"Authorization": "A"}}):  # fmt: skip
         made = attached(engines={"staging": {"kind": "vllm", "attach": {**PAIR, **attach}}})
         assert expand(made, file="m.yaml").cells
+
+
+def test_further_headers_are_fine_with_the_accuracy_probe(tmp_path: Path) -> None:
+    from matrixrun.matrix import load
+
+    (tmp_path / "d.jsonl").write_text("{}\n")
+    (tmp_path / "t.yaml").write_text(
+        "task: t\ndataset_path: json\ndataset_kwargs: {data_files: {test: d.jsonl}}\n"
+        "test_split: test\noutput_type: generate_until\n"
+        "metric_list: [{metric: exact_match}]\n"
+    )
+    file = tmp_path / "m.yaml"
+    file.write_text(
+        "name: m\nengines:\n  staging: {kind: vllm, attach: {off: 'http://a', on: 'http://b',"
+        " headers_env: {X-Tenant: A}}}\n"
+        "models: {dense: {target: {path: org/target}}}\n"
+        "grid: {engine: staging, model: dense,"
+        " speculation: {method: ngram, num_speculative_tokens: 2}}\n"
+        "probes: [equality, accuracy]\naccuracy: {task: t.yaml}\n"
+    )
+    assert load(file).accuracy is not None
 
 
 def plan_of(made: Matrix) -> Any:

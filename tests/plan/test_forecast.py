@@ -68,7 +68,7 @@ def test_matrices_of_five_rounds_are_within_a_tenth_of_the_bound_with_half_the_l
 
 
 sizes = st.sampled_from([1, 2, 3, 4, 5, 8])
-pieces = st.lists(st.tuples(sizes, st.floats(1, 100)), min_size=1, max_size=12)
+pieces = st.lists(st.tuples(sizes, st.just(0.0) | st.floats(1, 100)), min_size=1, max_size=12)
 
 
 @settings(max_examples=150, deadline=None)
@@ -87,6 +87,13 @@ def test_the_bound_counts_whole_gangs():
     assert lower_bound(fives, parse_nodes("2x8", "H100")) == 200
     thirds = [launch(f"l{i}", 3, 100) for i in range(6)]
     assert lower_bound(thirds, parse_nodes("1x8", "H100")) == pytest.approx(300)
+
+
+def test_a_launch_that_takes_no_time_adds_none():
+    """As `--costs` may say of one that was refused at once."""
+    there, fives = parse_nodes("2x8", "H100"), [launch(f"l{i}", 5, 100) for i in range(4)]
+    assert lower_bound([*fives, launch("none", 5, 0.0)], there) == 200
+    assert lower_bound([launch("none", 1, 0.0)], there) == 0
 
 
 def test_the_bound_counts_whole_rounds():

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,9 +17,11 @@ from small_sweeps import MATRIX, make_cell, run_cell
 from matrixrun.evidence.errors import StoreError, UserError
 from matrixrun.record import Remote, Store, claim, new_sweep
 from matrixrun.record.objects import CLAIM, Objects
+from matrixrun.record.remote import SUMS
 
 URL = "memory://bucket/sweeps/small"
 OBJECT = f"/bucket/sweeps/small/{CLAIM}"
+THEIRS = claim.Driver(copy="theirs", host="elsewhere", pid=7, since="then")
 On = Callable[[str], Store]
 
 
@@ -117,19 +119,60 @@ def test_a_driver_whose_sweep_was_taken_over_sends_nothing_more_and_says_so(
     on: On, fs: fsspec.AbstractFileSystem
 ) -> None:
     store = on("one")
-    theirs = claim.Driver(copy="theirs", host="elsewhere", pid=7, since="then")
     with contextlib.ExitStack() as driver:
         driver.enter_context(store.writing())
-        fs.pipe_file(OBJECT, claim.encoded(theirs))
+        fs.pipe_file(OBJECT, claim.encoded(THEIRS))
         until = time.monotonic() + 20
         while time.monotonic() < until and not told(store):
             time.sleep(0.02)
         evidence = run_cell(store, make_cell())
         with pytest.raises(StoreError, match=r"taken over .* process 7 on elsewhere"):
             driver.close()
-    assert fs.cat_file(OBJECT) == claim.encoded(theirs)
+    assert fs.cat_file(OBJECT) == claim.encoded(THEIRS)
     fs.rm(OBJECT)
     assert on("two").finished(evidence.cell.fingerprint) is None
+
+
+def test_a_takeover_is_seen_by_the_next_push_before_anything_is_sent(
+    on: On, fs: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it is until the driver that was cut off writes its claim again."""
+    monkeypatch.setattr(claim, "BEAT_SECONDS", 60)
+    store = on("one")
+    with contextlib.ExitStack() as driver:
+        driver.enter_context(store.writing())
+        fs.pipe_file(OBJECT, claim.encoded(THEIRS))
+        run_cell(store, make_cell())
+        before = dict(fs.store)
+        with pytest.raises(StoreError, match=r"taken over .* process 7 on elsewhere"):
+            store.settle()
+        assert fs.store == before
+        with pytest.raises(StoreError, match="taken over"):
+            driver.close()
+
+
+def test_a_takeover_during_a_push_leaves_the_list_to_the_new_driver(
+    on: On, fs: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim, "BEAT_SECONDS", 60)
+    store, sums = on("one"), f"/bucket/sweeps/small/{SUMS}"
+    write_all = Objects.write_all
+
+    def taken_over(self: Objects, files: Mapping[str, bytes]) -> None:
+        write_all(self, files)
+        if any(name.endswith("evidence.json") for name in files):
+            fs.pipe_file(OBJECT, claim.encoded(THEIRS))
+
+    with contextlib.ExitStack() as driver:
+        driver.enter_context(store.writing())
+        run_cell(store, make_cell())
+        listed = fs.cat_file(sums)
+        monkeypatch.setattr(Objects, "write_all", taken_over)
+        with pytest.raises(StoreError, match="taken over"):
+            store.settle()
+        assert fs.cat_file(sums) == listed
+        with pytest.raises(StoreError, match="taken over"):
+            driver.close()
 
 
 def told(store: Store) -> bool:
@@ -138,6 +181,87 @@ def told(store: Store) -> bool:
     except StoreError:
         return True
     return False
+
+
+def test_what_a_driver_wrote_before_the_claim_was_free_is_not_replaced(
+    on: On, fs: fsspec.AbstractFileSystem
+) -> None:
+    """The second has looked at what is there when the first runs a cell and ends."""
+    first = on("one")
+    with first.writing():
+        pass
+    second = on("two")
+    with first.writing():
+        theirs = run_cell(first, make_cell(), text="the first's")
+    with second.writing(pytest.fail):
+        assert second.finished(theirs.cell.fingerprint) == theirs
+    assert on("three").finished(theirs.cell.fingerprint) == theirs
+
+
+def test_a_sweep_that_another_driver_began_meanwhile_goes_on_as_that_one(on: On) -> None:
+    second = on("two")  # nothing is there yet: it begins one
+    first = on("one")
+    with first.writing():
+        theirs = run_cell(first, make_cell())
+    with second.writing():
+        assert second.info.id == first.info.id
+        assert second.evidences() == (theirs,)
+
+
+@pytest.mark.parametrize("later", [b"", b'{"copy": 7}', b'{"format": 9'])
+def test_a_claim_that_cannot_be_read_is_somebodys(
+    on: On, fs: fsspec.AbstractFileSystem, later: bytes
+) -> None:
+    """It is of another version, or the file is just being written."""
+    fs.pipe_file(OBJECT, b"{")
+    said: list[str] = []
+
+    def write(words: str) -> None:
+        said.append(words)
+        fs.pipe_file(OBJECT, later)
+
+    with pytest.raises(UserError, match="another driver is writing"), on("one").writing(write):
+        pytest.fail("two drivers")
+    assert "cannot be read" in said[0]
+    assert fs.cat_file(OBJECT) == later
+    with on("one").writing(said.append):  # it is not written anew
+        assert "taken over" in said[-1]
+
+
+def test_a_store_that_hangs_does_not_keep_a_driver_from_its_end(
+    on: On, fs: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim, "LAST_BEAT_SECONDS", 0.1)
+    hanging, goes_on = threading.Event(), threading.Event()
+
+    def hang(_: claim.Claim) -> None:
+        hanging.set()
+        goes_on.wait(30)
+
+    monkeypatch.setattr(claim.Claim, "_beat", hang)
+    began = time.monotonic()
+    with on("one").writing():
+        assert hanging.wait(10)
+    assert time.monotonic() - began < 10
+    goes_on.set()
+    assert fs.exists(OBJECT)  # another one takes over
+
+
+def test_a_command_sends_nothing_while_a_driver_elsewhere_does(
+    on: On, fs: fsspec.AbstractFileSystem
+) -> None:
+    first = on("one")
+    with first.writing():
+        run_cell(first, make_cell())
+        first.settle()
+        second = on("two")
+        (second.root / "signoff.json").write_text("signed")
+        with pytest.raises(UserError, match="another driver is writing"):
+            second.remote.send()
+        assert not fs.exists("/bucket/sweeps/small/signoff.json")
+    second.remote.send()
+    assert fs.exists("/bucket/sweeps/small/signoff.json")
+    assert not fs.exists(OBJECT)
 
 
 def test_of_two_that_take_over_in_the_same_moment_one_is_told(

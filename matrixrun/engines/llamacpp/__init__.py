@@ -42,6 +42,7 @@ class LlamaCpp:
     health_path = "/health"
     stops_at_token_ids = False
     stops_at_strings = False
+    forbids_words = False
     default_recipe: Recipe = _command.CPU_RECIPE
     tokenizing = LlamaCppTokenizing()
     method_names: ClassVar[dict[str, str]] = _command.METHODS

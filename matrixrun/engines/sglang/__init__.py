@@ -36,6 +36,7 @@ class SGLang:
     cpu_tokens_per_second = 85.0  # assumed to be vLLM's: stand-in kernels, imports are most of it
     stops_at_token_ids = True
     stops_at_strings = False
+    forbids_words = False
 
     def forms(self, config: ArmConfig) -> tuple[Form, ...]:  # noqa: ARG002 - the protocol's
         """See Engine.forms: none, its client puts no replies together."""
