@@ -255,7 +255,7 @@ SPECIMENS = (
     ),
     _fault(
         "bad-words-without-drafts", "a bad word's beginning inside a draft is not seen",
-        NO_REPORT, "draftless-bad-words", harm=Harm.OTHER, probe="processors",
+        NO_REPORT, "draftless-bad-words", probe="processors",
     ),
     _harmless(
         "healthy-accuracy", "a task with nothing switched on", "none", probe="accuracy",
