@@ -137,6 +137,12 @@ class Engine(Protocol):
         ...
 
     @property
+    def kills_itself(self) -> str | None:
+        """What the log of an engine says that kills all its processes where one of them has failed;
+        None of one that ends otherwise."""
+        ...
+
+    @property
     def forbids_words(self) -> bool:
         """Whether a request can forbid words, of several tokens too, in its answer."""
         ...

@@ -137,7 +137,7 @@ class Server:
         """Whether the engine was ended from outside, before we stop it: by the kernel for want of
         memory, by a person, by a node that is shutting down, or with its guard; not by itself."""
         held = self._held
-        if held is None:
+        if held is None or self._killed_itself():
             return False
         code = held.wait(KILLED_SECONDS)
         return code in (-signal.SIGKILL, -signal.SIGTERM) or held.unguarded()
@@ -286,6 +286,11 @@ class Server:
         with contextlib.suppress(OSError):
             return self.log_path.read_text(errors="replace")
         return ""
+
+    def _killed_itself(self) -> bool:
+        """Whether the log tells of an exception and of the end that the engine makes then."""
+        words, log = self.engine.kills_itself, self._whole_log()
+        return words is not None and words in log and tracebacks.root_cause(log) is not None
 
     def _end(self) -> None:
         if self._held is not None:

@@ -20,7 +20,7 @@ from matrixrun.evidence.errors import EngineDied, EngineHung, EngineRefused
 from matrixrun.evidence.launches import Command
 
 PROGRAM = """
-import http.server, os, signal, socket, subprocess, sys, time
+import http.server, os, signal, socket, subprocess, sys, time, traceback
 mode, host, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
 print("key", os.environ["ENGINE_KEY"], "overlay", os.environ.get("PYTHONPATH"), flush=True)
 child = subprocess.Popen(["sleep", "600"], start_new_session=True)
@@ -31,6 +31,14 @@ if mode == "crash":
     raise AttributeError("drafter")
 if mode == "hang":
     time.sleep(600)
+if mode in ("despair", "fall"):
+    print("a child failed", file=sys.stderr)
+    if mode == "despair":
+        try:
+            raise AssertionError("threads")
+        except AssertionError:
+            traceback.print_exc()
+    os.kill(os.getpid(), signal.SIGKILL)
 if mode == "obey":
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
@@ -48,6 +56,7 @@ class StandIn:
     """An engine whose processes are the program above."""
 
     kind = "stand-in"
+    kills_itself = "a child failed"
     health_path = "/healthy"
 
     def recognise_refusal(self, log: str) -> str | None:
@@ -186,6 +195,17 @@ def test_an_engine_that_was_killed_from_outside_is_told_from_one_that_died(tmp_p
         assert server.killed()
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize(("mode", "killed"), [("despair", False), ("fall", True)])
+def test_an_engine_that_kills_itself_of_an_exception_died(
+    tmp_path: Path, mode: str, killed: bool
+) -> None:
+    """Without an exception in its log a part of it may have been killed, by the kernel say."""
+    server = _server(tmp_path, mode)
+    with pytest.raises(EngineDied):
+        server.start()
+    assert server.killed() is killed
 
 
 def test_an_engine_that_was_told_to_end_and_did_so_in_order_did_not_die_by_itself(

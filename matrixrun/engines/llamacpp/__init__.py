@@ -42,6 +42,7 @@ class LlamaCpp:
     health_path = "/health"
     stops_at_token_ids = False
     stops_at_strings = False
+    kills_itself = None
     forbids_words = False
     default_recipe: Recipe = _command.CPU_RECIPE
     tokenizing = LlamaCppTokenizing()

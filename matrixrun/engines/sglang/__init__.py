@@ -36,6 +36,7 @@ class SGLang:
     cpu_tokens_per_second = 85.0  # assumed to be vLLM's: stand-in kernels, imports are most of it
     stops_at_token_ids = True
     stops_at_strings = False
+    kills_itself = "Received sigquit from a child process."
     forbids_words = False
 
     def forms(self, config: ArmConfig) -> tuple[Form, ...]:  # noqa: ARG002 - the protocol's

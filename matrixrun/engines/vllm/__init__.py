@@ -25,6 +25,7 @@ class VLLM:
     health_path = "/health"
     stops_at_token_ids = True
     stops_at_strings = True
+    kills_itself = None
     forbids_words = True
     default_recipe: Recipe = _command.CPU_RECIPE
     tokenizing = None
