@@ -135,6 +135,18 @@ def test_a_pair_whose_ranks_stand_on_two_nodes_passes(address: str, tmp_path: Pa
     assert cell["metrics"]["acceptance/draft_acceptance_rate"] > 0.3
 
 
+def test_a_pair_of_sglang_whose_ranks_stand_on_two_nodes_passes(
+    address: str, tmp_path: Path
+) -> None:
+    """With stand-in kernels. Its ranks are bound to cores: a machine with fewer NUMA nodes than
+    ranks has to be told which."""
+    engine = engine_of("sglang-cpu.yaml", "sglang")
+    engine["env"] = engine.get("env", {}) | {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
+    cell = sweep(tmp_path, address, engine, {"tensor_parallel_size": 2}, speculation=DRAFT)
+    assert cell["verdict"] == "PASS", cell
+    assert cell["metrics"]["acceptance/draft_acceptance_rate"] > 0.3
+
+
 def test_what_an_engine_says_of_stages_over_two_nodes_is_quoted(
     address: str, tmp_path: Path
 ) -> None:
