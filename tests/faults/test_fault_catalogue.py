@@ -15,7 +15,7 @@ from matrixrun.evidence.errors import EngineError, UserError
 from matrixrun.evidence.launches import Role
 from matrixrun.faultbench.catalogue import SPECIMENS, STATE_PROBES, Injection, select
 from matrixrun.faultbench.control import INJECTION, Switch
-from matrixrun.faultbench.pair import STATE_BENCH, Launches
+from matrixrun.faultbench.pair import BENCH, STATE_BENCH, Launches
 
 
 def registered() -> set[str]:
@@ -61,6 +61,16 @@ def test_the_probes_of_state_have_launches_with_the_injection_beside_what_is_the
         path = env["PYTHONPATH"].split(os.pathsep)
         assert path[0] == str(INJECTION)
         assert (str(forcing.FOLDER) in path) == role.extra
+    bench.stop()
+
+
+@pytest.mark.parametrize("file", [BENCH, STATE_BENCH])
+def test_the_launches_are_planned_for_every_probe_that_shows_something(file: Path, tmp_path: Path):
+    """A probe that the file does not name is sent what no launch was made for, or nothing."""
+    bench = Launches(tmp_path, print, {"draft_model"}, file=file)
+    state = file == STATE_BENCH
+    shown = {one.probe for one in SPECIMENS if one.probe is not None and one.of_state is state}
+    assert shown <= set(bench.matrix.probes)
     bench.stop()
 
 
