@@ -58,7 +58,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("mlflow")
     uri = f"sqlite:///{folder / 'mlflow.db'}"
     cells = grid(prefix_caching=[True, False], speculation=[DRAFTED], batch_size=[1, 8])
-    old = make_store(folder / "old", [(cell, HEALTHY) for cell in cells])
+    older, old = (
+        make_store(folder / name, [(cell, HEALTHY) for cell in cells]) for name in ("older", "old")
+    )
     newer = replace(HEALTHY, version="0.33.0")
     arms = [(cell, FAULTY if cell.id == BROKEN else newer) for cell in cells]
     new = make_store(folder / "new", arms)
@@ -66,8 +68,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         write_plots(store)
         Tracking(uri, "made").sync(store)
     tag_baseline(old, accept(old), uri)
-    for store in (old, new):
-        decision = sign_off(store, SignoffOptions(against=str(old.root)), datetime.date(2026, 6, 1))
+    for store, before in ((old, older), (new, old)):
+        options = SignoffOptions(against=str(before.root))
+        decision = sign_off(store, options, datetime.date(2026, 6, 1))
         record(store, decision, "ada", uri)
     with served(uri) as address, browser() as page:
         yield Site(address, page, uri, new)

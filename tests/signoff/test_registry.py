@@ -58,8 +58,8 @@ def test_the_last_signed_version_is_the_approved_one(tmp_path: Path) -> None:
 
 
 def test_a_sweep_that_mlflow_does_not_hold_cannot_be_recorded(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "sweep", [(make_cell(), HEALTHY)])
-    decision = sign_off(store, SignoffOptions(against=str(store.root)), TODAY)
+    old, store = (make_store(tmp_path / n, [(make_cell(), HEALTHY)]) for n in ("old", "sweep"))
+    decision = sign_off(store, SignoffOptions(against=str(old.root)), TODAY)
 
     with pytest.raises(TrackingError, match="does not hold sweep"):
         record(store, decision, "ada", f"sqlite:///{tmp_path / 'mlflow.db'}")
