@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from matrixrun.engines.llamacpp import command as _command
 from matrixrun.engines.llamacpp import refusals as _refusals
-from matrixrun.engines.llamacpp import reports as _reports
 from matrixrun.engines.protocol import Client, TextTokenizer
 from matrixrun.engines.reach import Reach
 from matrixrun.evidence.launches import ArmConfig, Command, Recipe
@@ -81,7 +80,9 @@ class LlamaCpp:
 
     def logged_facts(self, log: str) -> dict[str, Any]:
         """See Engine.logged_facts: within a Python package, that package's version."""
-        return _reports.logged(log)
+        from matrixrun.engines.llamacpp import reports
+
+        return reports.logged(log)
 
     def recognise_refusal(self, log: str) -> str | None:
         """See Engine.recognise_refusal."""
