@@ -13,7 +13,7 @@ pytestmark = pytest.mark.engine
 
 FAULTS = {
     "let-through-50": "unexplained-token",
-    "drift-large": "target-path",
+    "drift-large": "drift",
     "drafts-shifted": "inactive",
     "first-only": "acceptance-by-position",
     "ngram-off-in-a-third": "predicted-acceptance",

@@ -160,7 +160,7 @@ def test_what_contradicts_attaching_is_told(
 @pytest.mark.parametrize(
     ("part", "words"),
     [
-        ('off: "a:8000"', "must be an address with its scheme"),
+        ('off: "a:8000"', "must be the address of a server with its scheme"),
         ('off: "http://user:hunter22@a"', "holds credentials"),
         ('off: "http://a/?key=1"', "nothing after `\\?`"),
         ('off: "http://a", key_env: "hunter22-"', "must be the name of an environment variable"),
