@@ -26,7 +26,8 @@ def findings(tree: ast.Module) -> Iterator[tuple[str | None, bool]]:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Finding":
             given = {word.arg: word.value for word in node.keywords}
             kind = given["kind"]
-            name = kind.value if isinstance(kind, ast.Constant) else constants.get(ast.unparse(kind))
+            written = isinstance(kind, ast.Constant)
+            name = kind.value if written else constants.get(ast.unparse(kind))
             yield name, ast.unparse(given["severity"]) in {"Severity.NOTICE", "notice"}
 
 
