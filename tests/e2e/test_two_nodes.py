@@ -128,20 +128,22 @@ def sweep(
     return cell | {"said": said}
 
 
-def test_a_pair_whose_ranks_stand_on_two_nodes_passes(address: str, tmp_path: Path) -> None:
-    engine = engine_of("cpu-upgrade.yaml", "vllm-new")
-    cell = sweep(tmp_path, address, engine, {"tensor_parallel_size": 2}, speculation=DRAFT)
-    assert cell["verdict"] == "PASS", cell
-    assert cell["metrics"]["acceptance/draft_acceptance_rate"] > 0.3
-
-
-def test_a_pair_of_sglang_whose_ranks_stand_on_two_nodes_passes(
-    address: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("file", "name", "env"),
+    [
+        pytest.param("cpu-upgrade.yaml", "vllm-new", {}, id="vllm"),
+        # Its ranks are bound to cores: a machine with fewer NUMA nodes than ranks has to be told
+        # which. The kernels are stand-ins.
+        pytest.param(
+            "sglang-cpu.yaml", "sglang", {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}, id="sglang"
+        ),
+    ],
+)
+def test_a_pair_whose_ranks_stand_on_two_nodes_passes(
+    file: str, name: str, env: dict[str, str], address: str, tmp_path: Path
 ) -> None:
-    """With stand-in kernels. Its ranks are bound to cores: a machine with fewer NUMA nodes than
-    ranks has to be told which."""
-    engine = engine_of("sglang-cpu.yaml", "sglang")
-    engine["env"] = engine.get("env", {}) | {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
+    engine = engine_of(file, name)
+    engine["env"] = engine.get("env", {}) | env
     cell = sweep(tmp_path, address, engine, {"tensor_parallel_size": 2}, speculation=DRAFT)
     assert cell["verdict"] == "PASS", cell
     assert cell["metrics"]["acceptance/draft_acceptance_rate"] > 0.3
