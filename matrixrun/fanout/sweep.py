@@ -367,6 +367,7 @@ class Sweep:
         for role, name in pair.roles.items():
             if name in self.ledgers:
                 records[f"ledger.{role}"] = self.ledgers[name]
+        workload = self.workloads.get(str(cell.axes["model"]))  # none: it could not be tokenized
         return CellEvidence(
             cell=cell,
             outcomes={
@@ -375,7 +376,7 @@ class Sweep:
                 if name in self.outcomes
             },
             records=records,
-            workload_sha256=self.workloads[str(cell.axes["model"])].sha256,
+            workload_sha256="" if workload is None else workload.sha256,
             settings_sha256=fingerprint(self.judging),
             program=matrixrun.__version__,
             probes=tuple(self._probe_records(cell, pair)),

@@ -190,7 +190,7 @@ class _Builder:
 
     def _name(self, node: Node, key: Key) -> str:
         if isinstance(node, ScalarNode) and node.tag in (TEXT, MERGE):
-            return str(node.value)
+            return _whole(str(node.value), key)
         line = node.start_mark.line + 1
         if not isinstance(node, ScalarNode):
             raise Invalid(Problem(key, f"a key must be text (line {line})", "write a plain name"))
@@ -217,7 +217,7 @@ def _tag_problem(node: Node, key: Key) -> Invalid:
 def _scalar(node: ScalarNode, key: Key) -> Any:
     text = str(node.value)
     if node.tag in (TEXT, MERGE):
-        return text
+        return _whole(text, key)
     if node.tag not in _RESOLVE or not _RESOLVE[node.tag].match(text):
         raise _tag_problem(node, key)
     if node.tag == NULL:
@@ -225,6 +225,18 @@ def _scalar(node: ScalarNode, key: Key) -> Any:
     if node.tag == BOOL:
         return text.lower() == "true"
     return _integer(text, key) if node.tag == INT else _real(text, key)
+
+
+def _whole(text: str, key: Key) -> str:
+    """Return the text, unless it holds what no file and no process takes: an escape such as
+    `\\ud800` is half of a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        message = f"holds half of a character ({ascii(text[error.start])})"
+        remedy = "write the character itself, or both of its halves"
+        raise Invalid(Problem(key, message, remedy)) from None
+    return text
 
 
 def _integer(text: str, key: Key) -> int:

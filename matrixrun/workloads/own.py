@@ -155,6 +155,13 @@ def _entries(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 f"{path}:{number}: {type(entry).__name__} instead of an object",
                 remedy='write {"prompt": "..."}',
             )
+        try:
+            json.dumps(entry, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise UserError(
+                f"{path}:{number}: holds half of a character ({ascii(error.object[error.start])})",
+                remedy="write the character itself, or both of its halves",
+            ) from error
         yield number, entry
 
 

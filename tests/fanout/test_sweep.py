@@ -118,6 +118,7 @@ def test_a_model_whose_prompts_could_not_be_tokenized_costs_its_own_cells_and_no
     def without(self, *args, **kwargs):
         made(self, *args, **kwargs)
         self.unstaged = {"dense": "no engine could be built"}
+        self.workloads = {}
 
     monkeypatch.setattr(driver.Sweep, "__init__", without)
     store = new_store(tmp_path / "out")

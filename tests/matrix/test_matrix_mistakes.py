@@ -455,6 +455,15 @@ def test_deep_nesting_is_refused(text: str, mistake: Mistake) -> None:
     assert "nested too deeply" in str(mistake(text))
 
 
+@pytest.mark.parametrize("line", [r'description: "x\ud800"', r'"x\udc00": 1', r'seed: ["\udfff"]'])
+def test_half_of_a_character_is_refused_wherever_it_stands(tmp_path: Path, line: str) -> None:
+    """YAML can spell it, and no file and no process takes it."""
+    file = tmp_path / "m.yaml"
+    file.write_text(f"name: m\n{line}\nengines: {{}}\nmodels: {{}}\ngrid: {{}}\n")
+    with pytest.raises(MatrixError, match="half of a character"):
+        load(file)
+
+
 def test_a_control_character(mistake: Mistake) -> None:
     error = mistake("name: x\ndescription: \x07\n")
     assert error.line == 2

@@ -75,6 +75,8 @@ def test_too_few_different_prompts_is_said_with_the_number_that_would_do(read):
     [
         ("{", r":2: not JSON"),
         ("[1]", r":2: list instead of an object"),
+        (r'{"prompt": "a \ud800 b"}', r":2: holds half of a character \('\\ud800'\)"),
+        (r'{"turns": ["a", "\udc00"]}', r":2: holds half of a character"),
         (
             {"text": "x"},
             r":2: needs exactly one of prompt, token_ids, conversations, turns; has text",
