@@ -233,7 +233,7 @@ def _whole(text: str, key: Key) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        message = f"holds half of a character ({ascii(text[error.start])})"
+        message = f"holds half of a character ({text[error.start]!a})"
         remedy = "write the character itself, or both of its halves"
         raise Invalid(Problem(key, message, remedy)) from None
     return text

@@ -159,7 +159,7 @@ def _entries(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             json.dumps(entry, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise UserError(
-                f"{path}:{number}: holds half of a character ({ascii(error.object[error.start])})",
+                f"{path}:{number}: holds half of a character ({error.object[error.start]!a})",
                 remedy="write the character itself, or both of its halves",
             ) from error
         yield number, entry
