@@ -51,4 +51,12 @@ SPECIMENS = (
         "neighbours", "each request is offered its neighbour's draft", "vllm#55506",
         "neighbours", harm=Harm.OTHER, held_out=True,
     ),
+    fault(
+        "bonus-lost", "after a whole acceptance the token behind the draft is computed again",
+        NO_REPORT, "bonus-lost", harm=Harm.OTHER, held_out=True,
+    ),
+    fault(
+        "drafter-off-when-busy", "with 6 and more requests running drafts are not used", NO_REPORT,
+        "off-when-busy", running=6, harm=Harm.OTHER, held_out=True,
+    ),
 )  # fmt: skip

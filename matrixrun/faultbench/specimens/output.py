@@ -128,4 +128,24 @@ SPECIMENS = (
         "stops-at-once", "one answer in 20 stops with its first token", "vllm#45060",
         "stops-at-once", share=1 / 20, harm=Harm.OTHER, held_out=True,
     ),
+    fault(
+        "lenient-acceptance", "a draft token is accepted up to 0.7 nats behind the best",
+        NO_REPORT, "lenient-acceptance", nats=0.7, held_out=True,
+    ),
+    fault(
+        "logprobs-shifted", "in steps of several tokens logprobs are those of the next row",
+        NO_REPORT, "logprobs-shifted", held_out=True,
+    ),
+    fault(
+        "periodic-loop", "one request in 12 repeats its last 5 tokens for ever, after 16",
+        "vllm-ascend#14686", "periodic-loop", every=12, after=16, period=5, held_out=True,
+    ),
+    fault(
+        "over-the-limit", "the output limit is looked at when a step's tokens are all appended",
+        NO_REPORT, "over-the-limit", harm=Harm.OTHER, held_out=True,
+    ),
+    fault(
+        "stalled", "one request in 16 never goes on after 20 tokens", "llama.cpp#28060",
+        "stalled", every=16, after=20, harm=Harm.OTHER, held_out=True,
+    ),
 )  # fmt: skip

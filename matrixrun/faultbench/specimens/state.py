@@ -56,4 +56,37 @@ SPECIMENS = (
         "found-after-eviction", "an evicted prefix is still found, and holds another request's KV",
         "sglang#38031", "found-after-eviction", probe="pressure", held_out=True,
     ),
+    fault(
+        "short-prefill", "of a prompt as long as a verification step no KV is kept", "vllm#53051",
+        "short-prefill", probe="pressure", held_out=True,
+    ),
+    fault(
+        "chunk-lost", "a chunk of a prefill loses the KV of its last position, but for the last",
+        "TensorRT-LLM#18295", "chunk-lost", probe="pressure", held_out=True,
+    ),
+    fault(
+        "long-context-hole", "contexts beyond 3/4 of the longest one read a wrong first block",
+        "vllm#52475", "long-context-hole", share=0.75, probe="pressure", held_out=True,
+    ),
+    fault(
+        "hits-lost", "nothing is ever found in the prefix cache", "vllm#42317", "never-published",
+        block_size=32, harm=Harm.OTHER, held_out=True,
+    ),
+    fault(
+        "hits-lost-in-turns", "the same, in conversations", "vllm#42317", "never-published",
+        block_size=32, harm=Harm.OTHER, probe="conversation", held_out=True,
+    ),
+    fault(
+        "first-hit-lost", "the first repeat of a prompt misses the prefix cache, later ones hit",
+        "vllm#53504", "first-hit-lost", harm=Harm.OTHER, probe="pressure", held_out=True,
+    ),
+    fault(
+        "stop-string-missed", "a stop string that ends inside a step of several tokens is not seen",
+        NO_REPORT, "stop-string-missed", harm=Harm.OTHER, probe="conversation", held_out=True,
+    ),
+    fault(
+        "dies-on-resume", "the engine dies when a request goes on after a preemption",
+        "vllm#49620", "dies-on-resume", harm=Harm.OTHER, probe="pressure", corrupting=True,
+        held_out=True,
+    ),
 )  # fmt: skip
