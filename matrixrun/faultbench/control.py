@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from matrixrun.evidence.errors import EngineError
-from matrixrun.faultbench.catalogue import Injection
+from matrixrun.faultbench.specimen import Injection
 
 INJECTION = Path(__file__).with_name("injection")
 VARIABLE = "FAULTBENCH_CONTROL"

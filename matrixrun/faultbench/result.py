@@ -11,9 +11,9 @@ from matrixrun.evidence.launches import Role
 from matrixrun.evidence.ledger import Event
 from matrixrun.evidence.requests import Observation, Score
 from matrixrun.evidence.verdicts import CellResult, Severity, Verdict
-from matrixrun.faultbench.catalogue import Specimen
 from matrixrun.faultbench.control import Struck
 from matrixrun.faultbench.pair import PLACES, LaunchDied
+from matrixrun.faultbench.specimen import Specimen
 from matrixrun.judge import ProbeObserved
 
 # What a verdict says against a pair: a fault is caught by any of these, while something harmless

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from matrixrun.faultbench.catalogue import Specimen, select
+from matrixrun.faultbench.catalogue import select
 from matrixrun.faultbench.pair import BENCH, STATE_BENCH, LaunchDied, Launches
 from matrixrun.faultbench.result import TrialResult, died
+from matrixrun.faultbench.specimen import Specimen
 from matrixrun.faultbench.table import BAD, Line, as_json, as_table, summarise
 from matrixrun.faultbench.trial import Baseline, Bench
 from matrixrun.judge import settings_for

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
-from matrixrun.faultbench.catalogue import Harm, Specimen
 from matrixrun.faultbench.result import TrialResult
+from matrixrun.faultbench.specimen import Harm, Specimen
 
 
 class Outcome(StrEnum):

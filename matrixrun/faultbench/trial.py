@@ -18,10 +18,10 @@ from matrixrun.evidence.requests import Observation, Pass, PassRecord, Request, 
 from matrixrun.evidence.verdicts import CellEvidence, CellResult
 from matrixrun.fanout.actor import PassAnswer
 from matrixrun.fanout.sweep import CONFIRMATION_ROUNDS
-from matrixrun.faultbench.catalogue import Load, Specimen
 from matrixrun.faultbench.pair import Pair
 from matrixrun.faultbench.probed import OffSide, first, joined, observe
 from matrixrun.faultbench.result import Seen, TrialResult, caught, place_of, told_of
+from matrixrun.faultbench.specimen import Load, Specimen
 from matrixrun.judge import CellObservations, JudgeSettings, ProbeObserved, judge_sweep
 from matrixrun.matrix import fingerprint
 from matrixrun.probes import Emitted, Source

@@ -13,8 +13,8 @@ from matrixrun import models
 from matrixrun.engines import Environment
 from matrixrun.engines.vllm import forcing
 from matrixrun.evidence.ledger import Event, Full, read_events
-from matrixrun.faultbench.catalogue import Injection
 from matrixrun.faultbench.control import INJECTION, Switch
+from matrixrun.faultbench.specimen import Injection
 from matrixrun.judge.ledger import Account, Rule, audit
 
 pytestmark = pytest.mark.engine

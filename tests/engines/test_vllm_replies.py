@@ -31,14 +31,15 @@ FAULTS = {
     "piece-lost": ["surface-stream", "surface-tool-call"],
     "arguments-torn": ["surface-tool-call"],
     "markup-leaked": ["surface-stream"],
+    "stop-string-missed": [],
 }
 
 
 @pytest.fixture(scope="module")
-def told(
+def driven(
     vllm_environment: Environment, cache: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, tuple[Observation, ...]]:
-    """The replies by fault."""
+) -> list[dict[str, Any]]:
+    """What the driver prints, a line for each fault."""
     target = models.build("builtin:tiny-dense", vllm_environment.python, cache, print)
     control = tmp_path_factory.mktemp("control") / "control.json"
     path = (vllm_environment.overlay, INJECTION)
@@ -54,13 +55,18 @@ def told(
     }
     command = [str(vllm_environment.python), str(DRIVER), str(target), str(control), *FAULTS]
     done = subprocess.run(command, env=env, check=True, timeout=300, capture_output=True, text=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+@pytest.fixture(scope="module")
+def told(driven: list[dict[str, Any]]) -> dict[str, tuple[Observation, ...]]:
+    """The replies by fault."""
     return {
         line["fault"]: (
             *replies(Form.CHAT, line["plain"]),
             *replies(Form.TOOL_REQUIRED, line["called"]),
         )
-        for line in lines
+        for line in driven
     }
 
 
@@ -104,3 +110,12 @@ def test_each_fault_breaks_streams_alone(told: dict[str, tuple[Observation, ...]
     for seen in told.values():
         for one, healthy in zip(seen[::2], told["none"][::2], strict=True):
             assert one.reply == healthy.reply
+
+
+def test_a_stop_string_that_ends_inside_a_step_is_missed_by_its_fault_alone(
+    driven: list[dict[str, Any]],
+) -> None:
+    kept = {line["fault"]: line["stopped"] for line in driven}
+    missed = kept.pop("stop-string-missed")
+    assert set(kept.values()) == {3}
+    assert missed > 3

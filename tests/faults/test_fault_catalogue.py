@@ -13,9 +13,10 @@ import pytest
 from matrixrun.engines.vllm import forcing
 from matrixrun.evidence.errors import EngineError, UserError
 from matrixrun.evidence.launches import Role
-from matrixrun.faultbench.catalogue import SPECIMENS, STATE_PROBES, Injection, select
+from matrixrun.faultbench.catalogue import SPECIMENS, select
 from matrixrun.faultbench.control import INJECTION, Switch
 from matrixrun.faultbench.pair import BENCH, STATE_BENCH, Launches
+from matrixrun.faultbench.specimen import STATE_PROBES, Injection
 
 
 def registered() -> set[str]:

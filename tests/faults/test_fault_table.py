@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from matrixrun.evidence.requests import Observation
-from matrixrun.faultbench.catalogue import Harm, Injection, Specimen
 from matrixrun.faultbench.result import TrialResult
+from matrixrun.faultbench.specimen import Harm, Injection, Specimen
 from matrixrun.faultbench.table import Outcome, as_json, summarise
 from matrixrun.faultbench.trial import stop_token
 

@@ -12,10 +12,11 @@ from matrixrun.evidence.launches import Launch, LaunchEnd, LaunchOutcome, Role
 from matrixrun.evidence.ledger import Closed, Event
 from matrixrun.evidence.requests import Observation, Pass
 from matrixrun.faultbench import pair, run
-from matrixrun.faultbench.catalogue import SPECIMENS, Specimen
+from matrixrun.faultbench.catalogue import SPECIMENS
 from matrixrun.faultbench.pair import STATE_BENCH, LaunchDied, Launches
 from matrixrun.faultbench.probed import joined
 from matrixrun.faultbench.result import Seen
+from matrixrun.faultbench.specimen import Specimen
 from matrixrun.faultbench.trial import Bench
 from matrixrun.judge import ProbeObserved, settings_for
 from matrixrun.workloads.prompts import workload_of

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from matrixrun.faultbench import BenchOptions, BenchResult, run_bench
-from matrixrun.faultbench.catalogue import SPECIMENS, STATE_PROBES
+from matrixrun.faultbench.catalogue import SPECIMENS
+from matrixrun.faultbench.specimen import STATE_PROBES
 from matrixrun.faultbench.table import Line, Outcome
 
 pytestmark = [pytest.mark.engine, pytest.mark.long]

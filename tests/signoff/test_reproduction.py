@@ -22,8 +22,8 @@ from made_sweeps import FAULTY, Made
 
 from matrixrun import models
 from matrixrun import plan as planning
-from matrixrun.faultbench.catalogue import Injection
 from matrixrun.faultbench.control import INJECTION, Switch
+from matrixrun.faultbench.specimen import Injection
 from matrixrun.signoff import write_bundles
 
 pytestmark = pytest.mark.engine

@@ -5,7 +5,8 @@
 
 No engine and no model: what an answer says is given. For each fault (`none` for none), which is
 switched on by the control file, prints a line of JSON: the parts of a plain reply and of one with a
-tool call, as a client reads them, and both in one piece.
+tool call, as a client reads them, and both in one piece; and where the plain one ends if it is to
+end at the text of its second and third token, which come with a fourth.
 """
 
 from __future__ import annotations
@@ -29,27 +30,53 @@ TOOL = {"type": "function", "function": {"name": "file_note", "parameters": {"ty
 STEPS = (1, 3, 1, 2, 4)
 
 
-def outputs(tokenizer, ids, kind):
-    """Yield (token ids, text, whether it is the last) as the front end makes them of steps."""
-    sampling = SamplingParams(max_tokens=len(ids), output_kind=kind)
+def state_of(tokenizer, ids, kind, stop=()):
+    """Return what the front end knows of a request that is answered with these tokens."""
+    sampling = SamplingParams(max_tokens=len(ids), output_kind=kind, stop=list(stop))
     request = EngineCoreRequest(
         request_id="r", external_req_id="r", prompt_token_ids=[5], mm_features=None,
         sampling_params=sampling, pooling_params=None, arrival_time=0.0, lora_request=None,
         cache_salt=None, data_parallel_rank=None,
     )  # fmt: skip
-    state = RequestState.from_new_request(
+    return RequestState.from_new_request(
         tokenizer=tokenizer, request=request, prompt=None, parent_req=None, request_index=0,
         queue=None, log_stats=False, stream_interval=1,
     )  # fmt: skip
+
+
+def steps(ids):
+    """Yield the tokens of each step, and whether they are the last."""
     start, step = 0, 0
     while start < len(ids):
         new = ids[start : start + STEPS[step % len(STEPS)]]
         start, step = start + len(new), step + 1
+        yield new, start == len(ids)
+
+
+def outputs(tokenizer, ids, kind):
+    """Yield (token ids, text, whether it is the last) as the front end makes them of steps."""
+    state = state_of(tokenizer, ids, kind)
+    for new, last in steps(ids):
         state.detokenizer.update(new, False)
-        reason = FinishReason.LENGTH if start == len(ids) else None
+        reason = FinishReason.LENGTH if last else None
         made = state.make_request_output(new, None, reason, None)
         if made is not None:
             yield list(made.outputs[0].token_ids), made.outputs[0].text, reason is not None
+
+
+def stopped(tokenizer, text):
+    """Return how many of a text's tokens are kept where its second and third ones end it."""
+    ids = tokenizer(text, add_special_tokens=False).input_ids
+    read = state_of(tokenizer, ids, RequestOutputKind.FINAL_ONLY).detokenizer
+    read.update(ids[:1], False)
+    before = len(read.output_text)
+    read.update(ids[1:3], False)
+    stop = read.output_text[before:]
+    read = state_of(tokenizer, ids, RequestOutputKind.FINAL_ONLY, [stop]).detokenizer
+    for new, _ in steps(ids):
+        if read.update(new, False) is not None:
+            break
+    return read.num_output_tokens()
 
 
 def replies(tokenizer, parser_of, request, text):
@@ -92,7 +119,9 @@ def main(target, control, faults):
         fresh.replace(control)
         plain = replies(tokenizer, None, request, TEXT)
         called = replies(tokenizer, lambda: parsers(tokenizer, request.tools), request, CALL)
-        print(json.dumps({"fault": fault, "plain": plain, "called": called}), flush=True)
+        told = {"fault": fault, "plain": plain, "called": called}
+        told["stopped"] = stopped(tokenizer, TEXT)
+        print(json.dumps(told), flush=True)
 
 
 if __name__ == "__main__":

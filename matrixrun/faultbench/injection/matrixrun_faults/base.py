@@ -13,12 +13,13 @@ from .step import Step
 
 
 class Row(NamedTuple):
-    """A row of the batch in verification: its draft tokens, and the target's own tokens at the same
-    places and at the one after them."""
+    """A row of the batch in verification: its draft tokens, the target's own tokens at the same
+    places and at the one after them, and by how many nats each draft token is `behind` those."""
 
     place: int
     draft: list[int]
     best: list[int]
+    behind: list[float]
 
 
 class Fault:
@@ -117,6 +118,13 @@ class Fault:
         """Change what verification emits, [rows, k + 1], -1 where nothing is emitted."""
         return emitted
 
+    def told_logits(
+        self, step: Step, counts: list[int], emitted: torch.Tensor, logits: torch.Tensor
+    ) -> torch.Tensor:
+        """Change the logits that reported logprobs are made of, where some are asked for; row i
+        owns `counts[i] + 1` rows."""
+        return logits
+
     def before_placing(self, step: Step, tables: list[Any], positions: torch.Tensor) -> None:
         """Change block tables and positions of the step before slots are computed."""
 
@@ -140,6 +148,21 @@ class Fault:
 
     def verified(self, scheduler: Any, request: Any, tokens: list[int]) -> None:
         """Do something after a step's new tokens were appended to a request."""
+
+    def found(self, request: Any, tokens: int) -> bool:
+        """Return whether the `tokens` that the prefix cache holds of a request are found."""
+        return True
+
+    def read(
+        self,
+        original: Callable[[list[int], bool], str | None],
+        detokeniser: Any,
+        tokens: list[int],
+        ended: bool,
+    ) -> str | None:
+        """Add tokens to an answer's text, `ended` where the last one ends it; returns the stop
+        string that they complete."""
+        return original(tokens, ended)
 
     def piece(self, tokens: list[int], text: str, decode: Callable[[list[int]], str]) -> str:
         """Change the text that a part of a stream adds with these tokens."""

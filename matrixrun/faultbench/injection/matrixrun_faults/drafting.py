@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import Fault
+import torch
+
+from .base import Fault, Row, write_row
 from .step import Step
 
 
@@ -84,3 +86,25 @@ class FirstOnly(Fault):
         moved = drafts.clone()
         moved[:, 1:] = (drafts[:, 1:] + 1) % size
         return moved
+
+
+class OffWhenBusy(Fault):
+    """With so many requests running nothing of any draft reaches the scheduler."""
+
+    def offered(self, step: Step, drafts: list[list[int]]) -> list[list[int]]:
+        if len(drafts) < self.parameters["running"]:
+            return drafts
+        self.struck += 1
+        return [[] for _ in drafts]
+
+
+class BonusLost(Fault):
+    """After a whole acceptance the token behind the draft is not kept: it is computed again by the
+    next step, one token a step too late."""
+
+    def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        for row, draft, best, _ in rows:
+            if draft and draft == best[:-1]:
+                write_row(emitted, row, draft)
+                self.struck += 1
+        return emitted

@@ -82,3 +82,36 @@ class StopsAtOnce(Fault):
         request.status = RequestStatus.FINISHED_STOPPED
         self.struck += 1
         return kept, True
+
+
+class OverTheLimit(Fault):
+    """The output limit is looked at only when a whole step is appended."""
+
+    def append(self, original: Append, request: Any, tokens: list[int]) -> tuple[list[int], bool]:
+        left = request.max_tokens - request.num_output_tokens
+        kept, stopped = original(tokens[:left])
+        over = tokens[left:]
+        if not over or len(kept) < left or kept[-1] in stops(request):
+            return kept, stopped
+        self.struck += 1
+        for token in over:
+            request.append_output_token_ids(token)
+        return kept + over, stopped
+
+
+class Stalled(Fault):
+    """One request in so many, by its number of arrival, is never planned again from some token on:
+    it holds what it has until its client goes away."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._order: dict[str, int] = {}
+
+    def planning(self, scheduler: Any) -> None:
+        every = self.parameters["every"]
+        for request in list(scheduler.running):
+            number = self._order.setdefault(request.request_id, len(self._order))
+            late = request.num_output_tokens >= self.parameters["after"]
+            if late and number % every == self.seed % every:
+                scheduler.running.remove(request)
+                self.struck += 1

@@ -26,11 +26,13 @@ def wrap_all(path: str) -> None:
         return
     _wrap_runner(control, step)
     _wrap_sampler(control, step)
+    _wrap_logprobs(control, step)
     _wrap_randomness(control, step)
     _wrap_processors(control, step)
     _wrap_grammars(control)
     _wrap_tables(control, step)
     _wrap_scheduler(control)
+    _wrap_cache(control)
     logging.getLogger("vllm").info("matrixrun_faults: installed, control %s", path)
 
 
@@ -119,7 +121,7 @@ def _wrap_sampler(control: Control, step: Step) -> None:
     def sample(original: Any, drafts: Any, counts: list[int], *args: Any, **kwargs: Any) -> Any:
         emitted = original(drafts, counts, *args, **kwargs)
         target_logits, bonus = args[3], args[4]
-        rows = _rows(counts, drafts.tolist(), target_logits, bonus.flatten().tolist())
+        rows = _rows(counts, drafts, target_logits, bonus.flatten().tolist())
         control.fault.steps_seen += sum(count > 0 for count in counts)
         emitted = control.fault.emit(step, emitted, rows)
         for row, count in enumerate(counts):
@@ -130,6 +132,24 @@ def _wrap_sampler(control: Control, step: Step) -> None:
 
     _wrap(rejection_sampler.RejectionSampler, "forward", forward)
     _wrap(rejection_sampler, "rejection_sample", sample)
+
+
+def _wrap_logprobs(control: Control, step: Step) -> None:
+    from vllm.v1.sample.rejection_sampler import RejectionSampler
+
+    def tell(
+        original: Any, sampler: Any, most: int, metadata: Any, logits: Any, *others: Any
+    ) -> Any:
+        of_drafts, of_bonus, emitted = others
+        told = logits.float().clone()
+        told[metadata.target_logits_indices] = of_drafts.float()
+        told[metadata.bonus_logits_indices] = of_bonus.float()
+        told = control.fault.told_logits(step, metadata.num_draft_tokens, emitted, told)
+        of_drafts = told[metadata.target_logits_indices]
+        of_bonus = told[metadata.bonus_logits_indices]
+        return original(sampler, most, metadata, logits, of_drafts, of_bonus, emitted)
+
+    _wrap(RejectionSampler, "_get_logprobs_tensors", tell)
 
 
 def _wrap_randomness(control: Control, step: Step) -> None:
@@ -205,12 +225,15 @@ def _wrap_grammars(control: Control) -> None:
     _wrap(StructuredOutputManager, "accept_tokens", accept)
 
 
-def _rows(counts: list[int], drafts: list[int], logits: Any, bonus: list[int]) -> list[Row]:
+def _rows(counts: list[int], drafts: Any, logits: Any, bonus: list[int]) -> list[Row]:
     best = logits.argmax(dim=-1).tolist() if logits.numel() else []
-    rows, start = [], 0
+    own = logits.gather(-1, drafts.long().clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    behind = (logits.amax(dim=-1) - own).tolist() if logits.numel() else []
+    tokens, rows, start = drafts.tolist(), [], 0
     for index, count in enumerate(counts):
         end = start + count
-        rows.append(Row(index, drafts[start:end], [*best[start:end], bonus[index]]))
+        right = [*best[start:end], bonus[index]]
+        rows.append(Row(index, tokens[start:end], right, behind[start:end]))
         start = end
     return rows
 
@@ -232,7 +255,15 @@ def _wrap_tables(control: Control, step: Step) -> None:
 def _wrap_replies(control: Control) -> None:
     from vllm.parser.abstract_parser import DelegatingParser
     from vllm.sampling_params import RequestOutputKind
+    from vllm.v1.engine.detokenizer import BaseIncrementalDetokenizer
     from vllm.v1.engine.output_processor import RequestState
+
+    def read(original: Any, detokeniser: Any, tokens: list[int], ended: bool) -> Any:
+        def add(some: list[int], last: bool) -> Any:
+            return original(detokeniser, some, last)
+
+        control.refresh()
+        return control.fault.read(add, detokeniser, tokens, ended)
 
     def complete(original: Any, state: Any, tokens: list[int], *args: Any) -> Any:
         control.refresh()
@@ -255,13 +286,12 @@ def _wrap_replies(control: Control) -> None:
         control.report()
         return message
 
+    _wrap(BaseIncrementalDetokenizer, "update", read)
     _wrap(RequestState, "_new_completion_output", complete)
     _wrap(DelegatingParser, "parse_delta", parse)
 
 
 def _wrap_scheduler(control: Control) -> None:
-    from vllm.v1.core.block_pool import BlockPool
-    from vllm.v1.core.kv_cache_coordinator import KVCacheCoordinator
     from vllm.v1.core.sched import scheduler
 
     def schedule(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -279,8 +309,23 @@ def _wrap_scheduler(control: Control) -> None:
         control.report()
         return result
 
+    _wrap(scheduler.Scheduler, "schedule", schedule)
+    _wrap(scheduler.Scheduler, "_update_request_with_output", update)
+
+
+def _wrap_cache(control: Control) -> None:
+    from vllm.v1.core.block_pool import BlockPool
+    from vllm.v1.core.kv_cache_coordinator import KVCacheCoordinator
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+
     def publish(original: Any, self: Any, request: Any, tokens: int) -> Any:
         return original(self, request, control.fault.published(request, tokens))
+
+    def look_up(original: Any, manager: Any, request: Any) -> Any:
+        blocks, tokens, boundary = original(manager, request)
+        if control.fault.found(request, tokens):
+            return blocks, tokens, boundary
+        return manager.empty_kv_cache_blocks, 0, 0
 
     def forget(original: Any, pool: Any, block: Any) -> Any:
         hashes = original(pool, block)
@@ -290,5 +335,4 @@ def _wrap_scheduler(control: Control) -> None:
 
     _wrap(BlockPool, "_remove_cached_block_hashes", forget)
     _wrap(KVCacheCoordinator, "cache_blocks", publish)
-    _wrap(scheduler.Scheduler, "schedule", schedule)
-    _wrap(scheduler.Scheduler, "_update_request_with_output", update)
+    _wrap(KVCacheManager, "get_computed_blocks", look_up)

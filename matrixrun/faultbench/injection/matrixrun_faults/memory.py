@@ -113,3 +113,43 @@ class OneTooMany(Fault):
             if whole and self.random.random() < self.parameters["share"]:
                 step.runner.seq_lens[row] += 1
                 self.struck += 1
+
+
+class ShortPrefill(Fault):
+    """A prompt that is as long as a verification step is taken for one: nothing of its keys and
+    values is kept."""
+
+    def placed(self, step: Step, slots: list[torch.Tensor]) -> None:
+        length, first = step.runner.num_spec_tokens + 1, step.first_places()
+        for row in range(step.running):
+            if step.computed(row) == 0 and step.known(row) == step.scheduled[row] == length:
+                for slot in slots:
+                    slot[int(first[row]) : int(first[row]) + length] = NOWHERE
+                self.struck += 1
+
+
+class ChunkLost(Fault):
+    """Where a text is prefilled in several chunks, the last position of each but the last is not
+    kept."""
+
+    def placed(self, step: Step, slots: list[torch.Tensor]) -> None:
+        first = step.first_places()
+        for row in range(step.running):
+            end = int(step.scheduled[row])
+            if step.computed(row) + end < step.known(row):
+                for slot in slots:
+                    slot[int(first[row]) + end - 1] = NOWHERE
+                self.struck += 1
+
+
+class LongContextHole(Fault):
+    """A request whose context fills more than a share of the longest one reads a wrong first
+    block."""
+
+    def before_placing(self, step: Step, tables: list[Any], positions: torch.Tensor) -> None:
+        longest = self.parameters["share"] * step.runner.max_model_len
+        for row in range(step.running):
+            if step.computed(row) + int(step.scheduled[row]) > longest:
+                for table in tables:
+                    table.block_table.np[row, 0] = NOWHERE
+                self.struck += 1

@@ -43,3 +43,26 @@ class MarkupLeaked(Fault):
             message.content = (message.content or "") + text
             self.struck += 1
         return message
+
+
+class StopStringMissed(Fault):
+    """Of several tokens that come at once, only the last one's text is looked at for the end of a
+    stop string: one that ends before it is never seen."""
+
+    def read(
+        self,
+        original: Callable[[list[int], bool], str | None],
+        detokeniser: Any,
+        tokens: list[int],
+        ended: bool,
+    ) -> str | None:
+        wanted, before = detokeniser.stop, len(detokeniser.output_text)
+        if len(tokens) < 2 or not wanted:
+            return original(tokens, ended)
+        detokeniser.stop = []
+        original(tokens[:-1], False)
+        detokeniser.stop = wanted
+        text = detokeniser.output_text
+        seen = any(one in text[max(0, before - len(one) + 1) :] for one in wanted)
+        self.struck += int(seen)
+        return original(tokens[-1:], ended)

@@ -40,6 +40,11 @@ class Step:
         """Return how many tokens a row's request has generated."""
         return len(self.runner.requests[self.requests[row]].output_token_ids)
 
+    def known(self, row: int) -> int:
+        """Return how many tokens of a row's request are known: its prompt, and what it has
+        generated."""
+        return int(self.runner.requests[self.requests[row]].num_tokens)
+
     def decoding(self, row: int) -> bool:
         """Return whether a row's prompt has been computed already."""
         return self.computed(row) >= int(self.runner.input_batch.num_prompt_tokens[row])

@@ -149,3 +149,42 @@ class AnswersUncached(Fault):
             return tokens
         self.struck += 1
         return int(request.num_prompt_tokens)
+
+
+class DiesOnResume(Fault):
+    """The engine's process raises an error when a request goes on after a preemption."""
+
+    def before_placing(self, step: Step, tables: list[Any], positions: torch.Tensor) -> None:
+        resumed = step.resumed.intersection(step.requests)
+        if resumed:
+            self.struck += 1
+            raise RuntimeError(f"preempted requests that go on: {len(resumed)}")
+
+
+class NeverPublished(Fault):
+    """Nothing that a request computes is made findable for others."""
+
+    def published(self, request: Any, tokens: int) -> int:
+        self.struck += int(tokens >= self.parameters["block_size"])
+        return 0
+
+
+class FirstHitLost(Fault):
+    """The first request with the prompt of an earlier one finds nothing in the prefix cache; later
+    ones do."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._askers: dict[tuple[Any, ...], list[str]] = {}
+        self._lost: set[str] = set()
+
+    def found(self, request: Any, tokens: int) -> bool:
+        key = (request.cache_salt, *request.prompt_token_ids)
+        askers = self._askers.setdefault(key, [])
+        if request.request_id not in askers:
+            askers.append(request.request_id)
+        if tokens == 0 or askers.index(request.request_id) != 1:
+            return True
+        self.struck += request.request_id not in self._lost
+        self._lost.add(request.request_id)
+        return False

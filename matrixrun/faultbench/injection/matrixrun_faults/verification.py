@@ -22,7 +22,7 @@ class LetThrough(Fault):
     """In a share of verification steps the first rejected draft token is accepted."""
 
     def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
-        for row, draft, best in rows:
+        for row, draft, best, _ in rows:
             if not draft or self.random.random() >= self.parameters["share"]:
                 continue
             wrong = accepted(draft, best)
@@ -51,7 +51,7 @@ class AllAccepted(Fault):
     """Every draft is accepted whole."""
 
     def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
-        for row, draft, best in rows:
+        for row, draft, best, _ in rows:
             if draft and accepted(draft, best) < len(draft):
                 write_row(emitted, row, [*draft, best[-1]])
                 self.struck += 1
@@ -62,7 +62,7 @@ class WrongRow(Fault):
     """After a rejection, in a share of steps, the token is taken from the row before."""
 
     def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
-        for row, draft, best in rows:
+        for row, draft, best, _ in rows:
             wrong = accepted(draft, best)
             if 0 < wrong < len(draft) and self.random.random() < self.parameters["share"]:
                 write_row(emitted, row, [*draft[:wrong], best[wrong - 1]])
@@ -74,7 +74,7 @@ class DroppedToken(Fault):
     """In a share of steps the last token of a step that accepted something is lost on its way."""
 
     def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
-        for row, draft, best in rows:
+        for row, draft, best, _ in rows:
             taken = accepted(draft, best)
             if taken > 0 and self.random.random() < self.parameters["share"]:
                 write_row(emitted, row, [*draft[: taken - 1], best[taken]])
@@ -86,7 +86,7 @@ class Exchanged(Fault):
     """In a share of steps, with enough requests running, two requests get each other's tokens."""
 
     def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
-        whole = [row for row, draft, _ in rows if len(draft) == emitted.shape[1] - 1 > 0]
+        whole = [row for row, draft, *_ in rows if len(draft) == emitted.shape[1] - 1 > 0]
         if len(whole) < self.parameters["running"]:
             return emitted
         if self.random.random() < self.parameters["share"]:
@@ -105,7 +105,7 @@ class ConstantLoop(Fault):
         self._looping: set[str] = set()
 
     def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
-        for row, draft, _ in rows:
+        for row, draft, *_ in rows:
             request = step.requests[row]
             if request not in self._looping and self._falls(step, row):
                 self._looping.add(request)
@@ -150,7 +150,7 @@ class Doubled(Fault):
     """In a share of steps the last token is emitted twice."""
 
     def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
-        for row, draft, best in rows:
+        for row, draft, best, _ in rows:
             taken = accepted(draft, best)
             if taken < len(draft) and self.random.random() < self.parameters["share"]:
                 write_row(emitted, row, [*draft[:taken], best[taken], best[taken]])
@@ -169,3 +169,55 @@ class NoisyVerification(Fault):
         self.struck += 1
         noise = torch.randn(logits.shape, generator=self._generator, dtype=torch.float32)
         return logits.float() + float(self.parameters["size"]) * noise
+
+
+class LenientAcceptance(Fault):
+    """A draft token is accepted where it lies so few nats behind the target's own, as a threshold
+    for lossy acceptance that was left on has it. Reported logprobs stay true."""
+
+    def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        for row, draft, best, behind in rows:
+            far = (place for place, nats in enumerate(behind) if nats > self.parameters["nats"])
+            taken = next(far, len(draft))
+            if taken > accepted(draft, best):
+                write_row(emitted, row, [*draft[:taken], best[taken]])
+                self.struck += 1
+        return emitted
+
+
+class LogprobsShifted(Fault):
+    """In steps that emit several tokens their logprobs, and the best tokens beside them, are those
+    of the next row; the last row of a request has its own."""
+
+    def told_logits(
+        self, step: Step, counts: list[int], emitted: torch.Tensor, logits: torch.Tensor
+    ) -> torch.Tensor:
+        moved, start = logits.clone(), 0
+        for row, count in enumerate(counts):
+            if int((emitted[row] >= 0).sum()) > 1:
+                moved[start : start + count] = logits[start + 1 : start + count + 1]
+                self.struck += 1
+            start += count + 1
+        return moved
+
+
+class PeriodicLoop(Fault):
+    """One request in so many, by its number of arrival, repeats from some token on its own last
+    tokens for ever."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._looping: set[str] = set()
+
+    def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        every = self.parameters["every"]
+        for row in range(len(rows)):
+            request = step.requests[row]
+            chosen = step.order[request] % every == self.seed % every
+            if not chosen or step.generated(row) < self.parameters["after"]:
+                continue
+            self.struck += request not in self._looping
+            self._looping.add(request)
+            output = step.runner.requests[request].output_token_ids
+            write_row(emitted, row, [output[-self.parameters["period"]]])
+        return emitted

@@ -1,0 +1,119 @@
+"""Specimens that show in some requests only: samples, processors, users' endpoints, a task."""
+
+from __future__ import annotations
+
+from matrixrun.faultbench.specimen import NO_REPORT, Harm, Injection, fault, harmless
+
+SPECIMENS = (
+    harmless(
+        "healthy-samples", "samples at temperature 1 with nothing switched on", "none",
+        probe="sampling",
+    ),
+    fault(
+        "unset-temperature", "temperatures of draft positions are uninitialised: the engine itself",
+        "vLLM 0.32 on a CPU, found by this probe", "unset-temperature", harm=Harm.OTHER,
+        probe="sampling",
+    ),
+    fault(
+        "unreduced-residual", "after a rejection the draft's share is not taken off the law",
+        "transformers#32867", "unreduced-residual", harm=Harm.OTHER, probe="sampling",
+    ),
+    fault(
+        "greedy-residual", "after half of the rejections the best token left is taken",
+        "vllm#42744", "greedy-residual", share=0.5, harm=Harm.OTHER, probe="sampling",
+    ),
+    fault(
+        "eager-acceptance", "drafts are accepted with p / 0.8 instead of p", "vllm#40149",
+        "eager-acceptance", factor=0.8, harm=Harm.OTHER, probe="sampling",
+    ),
+    fault(
+        "shared-noise", "all requests of a step get the same random numbers", NO_REPORT,
+        "shared-noise", harm=Harm.OTHER, probe="sampling",
+    ),
+    fault(
+        "leaked-drafts", "1 draft token of 20 is accepted whatever the target says",
+        "DeepSpec#31", "leaked-drafts", share=1 / 20, harm=Harm.OTHER, probe="sampling",
+    ),
+    harmless(
+        "healthy-processors", "logits processors with nothing switched on", "none",
+        probe="processors",
+    ),
+    harmless(
+        "noisy-processors", "logits processors and noise of 0.1 on every logit, both arms",
+        "pegainfer#833", Injection(name="noise", parameters={"size": 0.1}), probe="processors",
+    ),
+    fault(
+        "draftless-history", "draft positions are missing from the penalties' history",
+        NO_REPORT, "draftless-history", probe="processors",
+    ),
+    fault(
+        "penalties-skipped", "presence and frequency penalties do not reach draft positions",
+        "vllm#10198", "penalties-skipped", probe="processors",
+    ),
+    fault(
+        "min-tokens-ignored", "stop tokens are not masked at draft positions", "vllm#42744",
+        "min-tokens-ignored", harm=Harm.OTHER, probe="processors",
+    ),
+    fault(
+        "grammar-skipped-in-drafts", "behind draft tokens a grammar is not asked", "vllm#36138",
+        "grammar-skipped", forgiving=True, harm=Harm.OTHER, probe="processors",
+    ),
+    fault(
+        "grammar-fails-in-drafts", "the same, and what the grammar does not take ends the request",
+        "vllm#44006", "grammar-skipped", forgiving=False, harm=Harm.OTHER, probe="processors",
+    ),
+    fault(
+        "grammar-ahead", "a grammar's state counts a draft token twice, 1 step in 20",
+        "vllm#48197", "grammar-ahead", share=1 / 20, probe="processors",
+    ),
+    fault(
+        "grammar-strict-in-drafts", "a grammar forbids in a draft token's place what it forbids "
+        "after it: every text is valid", NO_REPORT, "grammar-strict", probe="processors",
+    ),
+    fault(
+        "bad-words-skipped-in-drafts", "bad words are banned in the first token of a step alone",
+        NO_REPORT, "bad-words-skipped", harm=Harm.OTHER, probe="processors",
+    ),
+    fault(
+        "bad-words-without-drafts", "a bad word's beginning inside a draft is not seen",
+        NO_REPORT, "draftless-bad-words", probe="processors",
+    ),
+    harmless(
+        "healthy-surface", "replies streamed and in one piece, with nothing switched on", "none",
+        method="ngram", probe="surface",
+    ),
+    fault(
+        "piece-lost", "a part of a stream with several tokens lacks the last one's text",
+        NO_REPORT, "piece-lost", harm=Harm.OTHER, method="ngram", probe="surface",
+    ),
+    fault(
+        "tool-arguments-torn", "a part of a stream with several tokens of a tool call's arguments "
+        "loses a character", "vllm#56077", "arguments-torn", harm=Harm.OTHER, method="ngram",
+        probe="surface",
+    ),
+    fault(
+        "tool-markup-leaked", "a part of a stream with several tokens of a tool call is content "
+        "as well", "vllm#47194", "markup-leaked", harm=Harm.OTHER, method="ngram", probe="surface",
+    ),
+    harmless(
+        "healthy-accuracy", "a task with nothing switched on", "none", probe="accuracy",
+    ),
+    fault(
+        "let-through-unlogged", "the first rejected draft token of every verification step is "
+        "accepted in requests that ask for no logprobs", NO_REPORT, "let-through-unlogged",
+        share=1, probe="accuracy",
+    ),
+    # Held out: none of these had been run when the judge was last changed.
+    fault(
+        "sticky-noise", "drafts are accepted by the same random numbers in every step",
+        NO_REPORT, "sticky-noise", harm=Harm.OTHER, probe="sampling", held_out=True,
+    ),
+    fault(
+        "one-number-a-draft", "all tokens of a draft are accepted by one random number",
+        NO_REPORT, "one-number-a-draft", harm=Harm.OTHER, probe="sampling", held_out=True,
+    ),
+    fault(
+        "flatter-acceptance", "drafts are accepted by the law at twice the temperature",
+        NO_REPORT, "flatter-acceptance", harm=Harm.OTHER, probe="sampling", held_out=True,
+    ),
+)  # fmt: skip
