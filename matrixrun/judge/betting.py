@@ -81,7 +81,8 @@ def alternatives(draws: Draws) -> dict[str, Floats]:
     A rejected draft token that stays in the residual is drawn too often; so is the best token where
     a greedy choice leaks in, and the draft's own law is sharper or flatter than the target's. A
     residual that takes too much away misses the best token. A row too early is the law before.
-    Settings that do not reach a row leave the raw law there.
+    Settings that do not reach a row leave the raw law there. Random numbers that stay as they are
+    decide alike wherever the law is alike.
     """
     law = draws.law
     best, second = np.zeros_like(law), np.zeros_like(law)
@@ -96,7 +97,29 @@ def alternatives(draws: Draws) -> dict[str, Floats]:
         "the law without its best token": _scaled(missing),
         "the law of the row before": _row_before(draws),
         "the law without the request's settings": draws.uncut,
+        "what came of the place most like it": _as_before(draws, best, _scaled(missing)),
     }
+
+
+def _as_before(draws: Draws, best: Floats, missing: Floats) -> Floats:
+    """Return `best` where the best token came at the place most like this one, `missing` where
+    another did: at the same draft position, earlier in the answer, its best token about as likely.
+    The law itself where there was none."""
+    law = draws.law.copy()
+    for place in range(int(draws.draft.max(initial=-1)) + 1):
+        for owner in np.unique(draws.owner[draws.draft == place]):
+            rows = np.flatnonzero((draws.draft == place) & (draws.owner == owner))
+            if rows.size > 1:
+                came = draws.outcome[rows[_nearest_before(draws.law[rows, 0])]] == 0
+                law[rows[1:]] = np.where(came[:, None], best[rows[1:]], missing[rows[1:]])
+    return law
+
+
+def _nearest_before(values: Floats) -> Ints:
+    """Return for each value but the first the place of the nearest one before it [N - 1]."""
+    apart = np.abs(values[1:, None] - values[None, :])
+    apart[np.triu(np.ones(apart.shape, dtype=bool), 1)] = np.inf
+    return np.asarray(apart.argmin(axis=1), dtype=np.int64)
 
 
 def _scaled(law: Floats) -> Floats:

@@ -43,7 +43,8 @@ class Sampler:
     """How an arm samples: `residual` after a rejection, `leak` added to the chance that a draft is
     taken, `let_through` the share of drafts taken whatever the target says, `drafts` tokens a step
     (0: none), `noise` of its logits, `shared` the share of answers that repeat the noise of the
-    sample before, `unreached` the fields of a request that do not reach draft positions."""
+    sample before, `unreached` the fields of a request that do not reach draft positions, `stuck`
+    whether drafts are accepted by the same numbers in every step."""
 
     seed: int
     residual: Callable[[np.random.Generator, np.ndarray, int], int] = right
@@ -53,10 +54,13 @@ class Sampler:
     noise: float = 0.0
     shared: float = 0.0
     unreached: tuple[str, ...] = ()
+    stuck: bool = False
 
 
 def under(law: np.ndarray, sampling: Sampling) -> np.ndarray:
     """Return a law over the whole vocabulary after temperature, top-k and top-p, in that order."""
+    if (sampling.temperature, sampling.top_k, sampling.top_p) == (1.0, 0, 1.0):
+        return law
     law = law ** (1.0 / sampling.temperature)
     order = np.argsort(-law)
     if sampling.top_k:
@@ -91,6 +95,7 @@ def sample(
     reached = {name: getattr(default, name) for name in sampler.unreached if name != "temperature"}
     reached |= {"temperature": 1.0} if "temperature" in sampler.unreached else {}
     at_drafts = msgspec.structs.replace(sampling, **reached)
+    numbers = random.random(sampler.drafts)
 
     def law(by: Sampling) -> np.ndarray:
         last = ids[-1] if ids else PROMPT
@@ -108,7 +113,7 @@ def sample(
             own = law(at_drafts)
             draft = _draft(own, prompt, len(ids))
             chance = own[draft] + sampler.leak + sampler.let_through * (1.0 - own[draft])
-            if random.random() < chance:
+            if (numbers[taken] if sampler.stuck else random.random()) < chance:
                 ids.append(draft)
                 taken += 1
                 continue

@@ -12,7 +12,13 @@ from scipy import special
 
 from matrixrun.evidence.verdicts import Severity, Verdict
 from matrixrun.judge import JudgeSettings, Setting, drawn_with, judge_sweep
-from matrixrun.judge.betting import Draws, wager, wager_on_collisions, wager_on_leaks
+from matrixrun.judge.betting import (
+    Draws,
+    _nearest_before,
+    wager,
+    wager_on_collisions,
+    wager_on_leaks,
+)
 from matrixrun.judge.laws import law_of, law_under
 from matrixrun.judge.sampled import offers_single_tokens, sampled
 
@@ -50,6 +56,25 @@ def test_a_wrong_residual_fails(residual):
 def test_drafts_taken_too_often_fail():
     result = result_of(observed(Sampler(seed=1, leak=0.25), prompts=24))
     assert "distribution" in faults(result)
+
+
+def test_drafts_accepted_by_the_same_numbers_in_every_step_fail():
+    """Over all answers tokens come about as often as they should; within one they do not."""
+    for seed in range(3):
+        result = result_of(observed(Sampler(seed=seed, stuck=True), tokens=48))
+        assert result.verdict is Verdict.FAIL
+        told = next(one.text for one in result.findings if one.kind == "distribution")
+        assert "what came of the place most like it" in told
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=12))
+def test_the_place_most_alike_lies_before(values):
+    found = _nearest_before(np.array(values))
+    assert len(found) == len(values) - 1
+    for place, before in enumerate(found, start=1):
+        assert before < place
+        apart = [abs(values[place] - value) for value in values[:place]]
+        assert apart[before] == min(apart)
 
 
 def test_drafts_let_through_now_and_then_fail_where_a_place_has_a_single_draft_token():
