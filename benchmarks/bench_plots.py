@@ -27,7 +27,7 @@ CLASSES = {
     "ends, failures, logprobs": ("past-the-end", "length-limit", "stopped-early", "failed-request",
                                  "drift", "target-path", "answers", "nan", "empty"),
     "acceptance": ("inactive", "predicted-acceptance", "acceptance-by-position", "idle-drafter",
-                   "repeated-acceptance"),
+                   "repeated-acceptance", "fading-acceptance"),
     "sampling and processors": ("distribution", "correlated-samples", "processing",
                                 "misprocessed-token", "forbidden-token", "sample-logprob",
                                 "sample-similarity"),

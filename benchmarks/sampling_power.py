@@ -29,8 +29,9 @@ from judge.sampling_simulator import Sampler as SimulatedSampler
 from judge.sampling_simulator import observed
 
 from matrixrun.judge import JudgeSettings, ProbeObserved
-from matrixrun.judge.betting import Draws, Flags, wager
+from matrixrun.judge.betting import Draws, wager
 from matrixrun.judge.case import Floats, Ints
+from matrixrun.judge.laws import Flags
 from matrixrun.judge.sampled import sampled
 from matrixrun.judge.witnesses import PROBE_WITNESSES, RATE_TESTS
 from matrixrun.record import Store

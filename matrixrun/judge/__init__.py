@@ -16,6 +16,7 @@ agreement    acceptance of the same target and draft over engines and versions
 paired_steps acceptance step by step, between cells of one drafter
 betting      sampled tokens as bets at the target's own odds
 sampled      sampled answers laid out for that
+laws         the target's law under a request's temperature, top-k and top-p
 processors   logits processors, and what they leave of each token
 replies      what is wrong with streams, tool calls and counts
 prompt_lookup what an n-gram drafter must propose
@@ -28,6 +29,7 @@ statistics   sign flips, Holm, tails, clustered intervals
 
 from matrixrun.judge.case import CellObservations, ProbeObserved
 from matrixrun.judge.kinds import FAULT_KINDS
+from matrixrun.judge.laws import Setting, drawn_with
 from matrixrun.judge.power import required_requests, visible_fault_rate
 from matrixrun.judge.processors import Processor, sampling_of
 from matrixrun.judge.settings import Expectation, ExpectedVerdict, JudgeSettings, settings_for
@@ -43,6 +45,8 @@ __all__ = [
     "Judgement",
     "ProbeObserved",
     "Processor",
+    "Setting",
+    "drawn_with",
     "exit_code",
     "judge_sweep",
     "required_requests",

@@ -19,35 +19,34 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from matrixrun.judge.case import Floats, Ints
+from matrixrun.judge.laws import LEAST_PROBABILITY, Flags, Setting
 
 # The part of the capital that goes on an alternative: a fault in one token of 30, 7, 2.
 STAKES = (0.03, 0.15, 0.5)
 # The same for draft tokens that are let through: one in 300, 30, 3.
 LEAK_STAKES = (0.003, 0.03, 0.3)
-# Below this a probability is what is left of float32 rounding.
-LEAST_PROBABILITY = 1e-7
 # A draft token less likely than this pays as if it were so likely: one token decides nothing alone.
 LEAST_ACCEPTED = 1e-4
-
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Sampled tokens in the order sampled [N]: `token`, its `logprob` by the target; the target's
-    best `top` [N, K] by id and their `law` [N, K + 1], the last entry that of all others together;
-    `outcome` [N], the place of the token in `law`; `draft` [N], the place in its step's draft, -1
-    where none was offered or it is not known, `taken` where it is the draft's own token, `bonus`
-    where a whole draft had been taken; `owner` [N] the answer it belongs to, `position` [N] its
-    place there."""
+    """Sampled tokens in the order sampled [N]: `token`, the `logprob` of what it was drawn from;
+    the target's best `top` [N, K] by id and the `law` [N, K + 1] of them that was drawn from, the
+    last entry that of all others together; `uncut` [N, K + 1] the same without the request's
+    settings, `cut` [N] the number of its `Setting`; `outcome` [N], the place of the token in `law`;
+    `draft` [N], the place in its step's draft, -1 where none was offered or it is not known,
+    `taken` where it is the draft's own token, `bonus` where a whole draft had been taken; `owner`
+    [N] the answer it belongs to, `position` [N] its place there."""
 
     token: Ints
     logprob: Floats
     top: Ints
     law: Floats
+    uncut: Floats
+    cut: Ints
     outcome: Ints
     draft: Ints
     taken: Flags
@@ -59,9 +58,12 @@ class Draws:
         """Return the draws with the best `width` tokens by name and the rest among the others."""
         if width == self.top.shape[1]:
             return self
-        law = np.column_stack([self.law[:, :width], self.law[:, width:].sum(axis=1)])
         return replace(
-            self, top=self.top[:, :width], law=law, outcome=np.minimum(self.outcome, width)
+            self,
+            top=self.top[:, :width],
+            law=_narrowed(self.law, width),
+            uncut=_narrowed(self.uncut, width),
+            outcome=np.minimum(self.outcome, width),
         )
 
     def where(self, flags: Flags) -> Draws:
@@ -69,20 +71,8 @@ class Draws:
         return Draws(*(getattr(self, name)[flags] for name in self.__dataclass_fields__))
 
 
-def law_of(top_logprobs: Floats) -> Floats:
-    """Return the probabilities of the best K tokens and of all others [N, K + 1]; NaN is none."""
-    named = np.where(np.isnan(top_logprobs), 0.0, np.exp(np.minimum(top_logprobs, 0.0)))
-    named = named / np.maximum(1.0, named.sum(axis=1, keepdims=True))
-    others = np.maximum(0.0, 1.0 - named.sum(axis=1))
-    law = np.maximum(np.column_stack([named, others]), LEAST_PROBABILITY)
-    return np.asarray(law / law.sum(axis=1, keepdims=True))
-
-
-def outcome_of(token: Ints, top: Ints) -> Ints:
-    """Return each token's place among the best, K where it is none of them [N]."""
-    same = top == token[:, None]
-    place: Ints = np.where(same.any(axis=1), same.argmax(axis=1), top.shape[1]).astype(np.int64)
-    return place
+def _narrowed(law: Floats, width: int) -> Floats:
+    return np.column_stack([law[:, :width], law[:, width:].sum(axis=1)])
 
 
 def alternatives(draws: Draws) -> dict[str, Floats]:
@@ -91,6 +81,8 @@ def alternatives(draws: Draws) -> dict[str, Floats]:
     A rejected draft token that stays in the residual is drawn too often; so is the best token where
     a greedy choice leaks in, and the draft's own law is sharper or flatter than the target's. A
     residual that takes too much away misses the best token. A row too early is the law before.
+    Settings that do not reach a row leave the raw law there. Random numbers that stay as they are
+    decide alike wherever the law is alike.
     """
     law = draws.law
     best, second = np.zeros_like(law), np.zeros_like(law)
@@ -104,7 +96,30 @@ def alternatives(draws: Draws) -> dict[str, Floats]:
         "a flatter law": _scaled(np.sqrt(law)),
         "the law without its best token": _scaled(missing),
         "the law of the row before": _row_before(draws),
+        "the law without the request's settings": draws.uncut,
+        "what came of the place most like it": _as_before(draws, best, _scaled(missing)),
     }
+
+
+def _as_before(draws: Draws, best: Floats, missing: Floats) -> Floats:
+    """Return `best` where the best token came at the place most like this one, `missing` where
+    another did: at the same draft position, earlier in the answer, its best token about as likely.
+    The law itself where there was none."""
+    law = draws.law.copy()
+    for place in range(int(draws.draft.max(initial=-1)) + 1):
+        for owner in np.unique(draws.owner[draws.draft == place]):
+            rows = np.flatnonzero((draws.draft == place) & (draws.owner == owner))
+            if rows.size > 1:
+                came = draws.outcome[rows[_nearest_before(draws.law[rows, 0])]] == 0
+                law[rows[1:]] = np.where(came[:, None], best[rows[1:]], missing[rows[1:]])
+    return law
+
+
+def _nearest_before(values: Floats) -> Ints:
+    """Return for each value but the first the place of the nearest one before it [N - 1]."""
+    apart = np.abs(values[1:, None] - values[None, :])
+    apart[np.triu(np.ones(apart.shape, dtype=bool), 1)] = np.inf
+    return np.asarray(apart.argmin(axis=1), dtype=np.int64)
 
 
 def _scaled(law: Floats) -> Floats:
@@ -130,12 +145,16 @@ def _row_before(draws: Draws) -> Floats:
 
 
 def classes(draws: Draws) -> dict[str, Flags]:
-    """Return the draws that a bet may be confined to: what they are is known before each draw."""
+    """Return the draws that a bet may be confined to: what they are is known before each draw.
+    Those that a request's settings cut stand by themselves: their odds are somewhat too short."""
+    whole = draws.cut == Setting.WHOLE.number
     return {
-        "any token": np.ones(draws.token.size, dtype=bool),
-        "first draft positions": draws.draft == 0,
-        "later draft positions": draws.draft > 0,
-        "tokens after a whole draft": draws.bonus,
+        "any token": whole,
+        "first draft positions": whole & (draws.draft == 0),
+        "later draft positions": whole & (draws.draft > 0),
+        "tokens after a whole draft": whole & draws.bonus,
+        "tokens under top-k and a temperature": draws.cut == Setting.COOLED.number,
+        "tokens under top-p": draws.cut == Setting.NUCLEUS.number,
     }
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 FAULT_KINDS = frozenset({
     "acceptance", "acceptance-by-position", "acceptance-by-step", "accuracy",
     "correlated-samples", "cut-short", "degeneration", "distribution", "drift", "empty-output",
-    "equality", "failed-request", "forbidden-text", "forbidden-token", "idle-drafter", "launch",
-    "leak", "ledger", "length-limit", "misprocessed-token", "nan", "past-the-end",
-    "predicted-acceptance", "processing", "regret", "repeated-acceptance", "reuse", "rollback",
-    "sample-logprob", "sample-similarity", "stopped-early", "surface-decoding", "surface-finish",
-    "surface-stream", "surface-text", "surface-tool-call", "surface-usage", "target-path",
-    "unexplained-token",
+    "equality", "fading-acceptance", "failed-request", "forbidden-text", "forbidden-token",
+    "idle-drafter", "launch", "leak", "ledger", "length-limit", "misprocessed-token", "nan",
+    "past-the-end", "predicted-acceptance", "processing", "regret", "repeated-acceptance",
+    "reuse", "rollback", "sample-logprob", "sample-similarity", "stopped-early",
+    "surface-decoding", "surface-finish", "surface-stream", "surface-text", "surface-tool-call",
+    "surface-usage", "target-path", "unexplained-token",
 })  # fmt: skip

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from matrixrun.evidence.requests import IntArray, Observation, Score
-from matrixrun.judge.betting import Draws, Flags, law_of, outcome_of
+from matrixrun.judge.betting import Draws
 from matrixrun.judge.case import Floats, Ints
+from matrixrun.judge.laws import LEAST_PROBABILITY, Flags, Law, Setting, law_under, outcome_of
 
 AGAIN = ".again"
 SGLANG_CHAINS = ("EAGLE", "EAGLE3", "STANDALONE", "NEXTN")
@@ -28,14 +29,15 @@ class Sampled:
     rejected: int
 
     def draws(self) -> Draws | None:
-        """Return every token after each answer's first, which no draft precedes; None where
-        there are none. Answers to a seed sent again are left out: they are no new
-        draws."""
-        parts = [
+        """Return every token after each answer's first, which no draft precedes, whose law is
+        known; None where there are none. Answers to a seed sent again are left out: they are no
+        new draws."""
+        found = [
             _draws(place, answer, score)
             for place, (answer, score) in enumerate(zip(self.answers, self.scores, strict=True))
             if not answer.request.endswith(AGAIN)
         ]
+        parts = [one for one in found if one is not None]
         if not parts:
             return None
         width = min(part.top.shape[1] for part in parts)
@@ -45,15 +47,15 @@ class Sampled:
         return whole.where(whole.position > 0)
 
     def pairs(self) -> Floats:
-        """Return for successive samples of a prompt whether they agree, and the probability of the
-        first one's token, up to the token where they part [M, 2]."""
+        """Return for successive samples of a prompt with the same setting whether they agree, and
+        the probability of the first one's token, up to the token where they part [M, 2]."""
         rows: list[Floats] = [np.zeros((0, 2))]
         before: tuple[Observation, Score] | None = None
         for answer, score in zip(self.answers, self.scores, strict=True):
             if answer.request.endswith(AGAIN):
                 continue
-            if before is not None and before[0].prompt == answer.prompt:
-                rows.append(_shared(before[0].token_ids, before[1], answer.token_ids))
+            if before is not None and _kind(before[0]) == _kind(answer):
+                rows.append(_shared(before[0].token_ids, _chances(*before), answer.token_ids))
             before = (answer, score)
         return np.concatenate(rows)
 
@@ -133,25 +135,68 @@ def offers_single_tokens(facts: Mapping[str, Any]) -> bool:
     return engine == "llamacpp"
 
 
-def _draws(place: int, answer: Observation, score: Score) -> Draws:
-    tokens = answer.token_ids.astype(np.int64)
-    top, logprobs = score.top_ids, score.top_logprobs
-    if top.ndim != 2:
-        # Of an engine that tells the best token alone, the others are one outcome.
-        top, logprobs = score.best_ids[:, None], score.best_logprobs[:, None]
-    draft, taken, bonus = _places(answer)
-    return Draws(
+def setting_of(request: str) -> Setting:
+    """Return what cuts the law of a sample, which its id names."""
+    return Setting(request.removesuffix(AGAIN).rpartition(".")[2].rstrip("0123456789"))
+
+
+def _kind(answer: Observation) -> tuple[str, Setting]:
+    return answer.prompt, setting_of(answer.request)
+
+
+def _tops(score: Score) -> tuple[Ints, Floats]:
+    """Return the best tokens at each place and their logprobs [N, K]. Of an engine that tells the
+    best token alone, the others are one outcome."""
+    ids, logprobs = score.top_ids, score.top_logprobs
+    if ids.ndim != 2:
+        ids, logprobs = score.best_ids[:, None], score.best_logprobs[:, None]
+    return ids.astype(np.int64), logprobs.astype(np.float64)
+
+
+def _drawn(answer: Observation, score: Score) -> tuple[Law, Ints] | None:
+    """Return the law of an answer's tokens and the place of each in it [N]; None where what the
+    request's settings keep is not known."""
+    top, logprobs = _tops(score)
+    law = law_under(setting_of(answer.request), logprobs)
+    if law is None:
+        return None
+    outcome = outcome_of(answer.token_ids.astype(np.int64), top)
+    column = np.column_stack([law.column, np.full(outcome.size, top.shape[1])])
+    return law, column[np.arange(outcome.size), outcome]
+
+
+def _chances(answer: Observation, score: Score) -> Floats:
+    """Return the probability of each token of an answer [N], NaN where it is not known."""
+    if setting_of(answer.request) is Setting.WHOLE:
+        return np.exp(np.minimum(score.token_logprobs.astype(np.float64), 0.0))
+    drawn = _drawn(answer, score)
+    if drawn is None:
+        return np.full(answer.token_ids.size, np.nan)
+    law, outcome = drawn
+    return np.where(law.clear, law.odds[np.arange(outcome.size), outcome], np.nan)
+
+
+def _draws(place: int, answer: Observation, score: Score) -> Draws | None:
+    drawn = _drawn(answer, score)
+    if drawn is None:
+        return None
+    law, outcome = drawn
+    tokens, (draft, taken, bonus) = answer.token_ids.astype(np.int64), _places(answer)
+    whole = Draws(
         token=tokens,
-        logprob=score.token_logprobs.astype(np.float64),
-        top=top.astype(np.int64),
-        law=law_of(logprobs.astype(np.float64)),
-        outcome=outcome_of(tokens, top.astype(np.int64)),
+        logprob=np.log(np.maximum(_chances(answer, score), LEAST_PROBABILITY)),
+        top=_tops(score)[0],
+        law=law.odds,
+        uncut=law.uncut,
+        cut=np.full(tokens.size, setting_of(answer.request).number),
+        outcome=outcome,
         draft=draft,
         taken=taken,
         bonus=bonus,
         owner=np.full(tokens.size, place, dtype=np.int64),
         position=np.arange(tokens.size, dtype=np.int64),
     )
+    return whole.where(law.clear)
 
 
 def _places(answer: Observation) -> tuple[Ints, Flags, Flags]:
@@ -174,12 +219,12 @@ def _places(answer: Observation) -> tuple[Ints, Flags, Flags]:
     return draft, taken, bonus
 
 
-def _shared(first: IntArray, score: Score, second: IntArray) -> Floats:
+def _shared(first: IntArray, chances: Floats, second: IntArray) -> Floats:
     size = min(first.size, second.size)
     same = first[:size] == second[:size]
     reach = size if same.all() else int(np.argmin(same)) + 1
-    chances = np.exp(np.minimum(score.token_logprobs[:reach].astype(np.float64), 0.0))
-    return np.column_stack([same[:reach].astype(np.float64), chances])
+    known = np.isfinite(chances[:reach])
+    return np.column_stack([same[:reach].astype(np.float64), chances[:reach]])[known]
 
 
 def _mean(values: Floats) -> float:

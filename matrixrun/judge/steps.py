@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matrixrun.evidence.cells import Speculation
-from matrixrun.judge.case import Case
+from matrixrun.judge.case import Case, Floats
 
 # Of steps that offered a draft, so many must have offered a whole one; where fewer did, the method
 # varies its drafts' length and shorter ones are used too.
@@ -60,6 +60,17 @@ def steps_of(case: Case) -> Steps:
         ordered=ordered,
         given=bool(lengths.sum() > 0),
     )
+
+
+def accepted_a_step(case: Case) -> Floats:
+    """Return the draft tokens that each request's verification steps accept on average [requests],
+    without its last step, which the output limit may have cut; NaN where it has no other."""
+    steps = steps_of(case)
+    used = steps.verified & ~steps.last
+    count = len(case.requests)
+    total = np.bincount(steps.owner[used], minlength=count).astype(np.float64)
+    taken = np.bincount(steps.owner[used], weights=steps.accepted[used], minlength=count)
+    return np.divide(taken, total, out=np.full(count, np.nan), where=total > 0)
 
 
 def draft_length(case: Case, steps: Steps) -> int:

@@ -27,7 +27,7 @@ RELATIVE_KINDS = frozenset({
 # Findings about speed alone: of them nothing follows for the outputs.
 ACCEPTANCE_KINDS = frozenset({
     "acceptance", "predicted-acceptance", "acceptance-by-position", "idle-drafter",
-    "repeated-acceptance", "acceptance-by-step",
+    "repeated-acceptance", "fading-acceptance", "acceptance-by-step",
 })  # fmt: skip
 # What ends a cell before its tokens are looked at, the worse first.
 OUTCOMES = (Verdict.ERROR, Verdict.REFUSED)

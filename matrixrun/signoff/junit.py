@@ -44,6 +44,7 @@ CHECK_OF = {
     "acceptance-by-position": "drafting",
     "idle-drafter": "drafting",
     "repeated-acceptance": "repeats",
+    "fading-acceptance": "fading",
     "correlated-samples": "distribution",
     "sample-similarity": "distribution",
     "sample-logprob": "distribution",
@@ -68,6 +69,7 @@ APPLIED_BY: dict[str, tuple[str, ...]] = {
     "prediction": ("acceptance/as_predicted",),
     "drafting": ("acceptance/conditional.", "acceptance/idle_share"),
     "repeats": ("acceptance/repeated.",),
+    "fading": ("acceptance/early",),
     "coverage": ("exposure/",),
 }
 FIGURES_ONLY = ("performance",)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from matrixrun.evidence.errors import UserError
 from matrixrun.matrix.schema import WorkloadSpec
 from matrixrun.workloads import known, own, turns
-from matrixrun.workloads.draws import between, generator
+from matrixrun.workloads.draws import between, choose, generator
 from matrixrun.workloads.prompts import Prompt, Workload, workload_of
 from matrixrun.workloads.registry import CONVERSATIONS, KNOWN, WRITERS, check_categories
 from matrixrun.workloads.tokenizer import Tokenizer
@@ -24,6 +24,7 @@ def build(
 
     Prompts are drawn from `spec.categories` in turn; a prompt depends on seed, category, its
     number and the tokenizer alone, so a larger workload begins with the smaller one's prompts.
+    Those of a file come in an order drawn by the seed.
 
     Args:
         spec: how many prompts, of which lengths (in tokens, template and BOS included).
@@ -40,7 +41,9 @@ def build(
     if vocabulary_size is not None:
         limit = min(limit, vocabulary_size)
     if spec.path is not None:
-        return workload_of(own.read(spec, tokenizer, vocabulary_size=limit))
+        prompts = own.read(spec, tokenizer, vocabulary_size=limit)
+        # A file may go from easy to hard, which is not to look like time.
+        return workload_of(tuple(choose(generator(seed, "order"), prompts, len(prompts))))
     check_categories(spec.categories)
     low, high = spec.prompt_tokens
     if not 1 <= low <= high:

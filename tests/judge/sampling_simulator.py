@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 from scipy import special
 
-from matrixrun.evidence.requests import Evaluation, Observation, Score
-from matrixrun.judge import CellObservations, ProbeObserved
+from matrixrun.evidence.requests import Evaluation, Observation, Sampling, Score
+from matrixrun.judge import CellObservations, ProbeObserved, Setting, drawn_with
 
 from .simulator import VOCABULARY, Arm, Pair, Target, outcome, simulate
 
-TOP = 8
+TOP = 20
 PROMPT = 4
 TARGET = Target(spread=1.5)
 
@@ -43,7 +43,8 @@ class Sampler:
     """How an arm samples: `residual` after a rejection, `leak` added to the chance that a draft is
     taken, `let_through` the share of drafts taken whatever the target says, `drafts` tokens a step
     (0: none), `noise` of its logits, `shared` the share of answers that repeat the noise of the
-    sample before."""
+    sample before, `unreached` the fields of a request that do not reach draft positions, `stuck`
+    whether drafts are accepted by the same numbers in every step."""
 
     seed: int
     residual: Callable[[np.random.Generator, np.ndarray, int], int] = right
@@ -52,6 +53,22 @@ class Sampler:
     drafts: int = 3
     noise: float = 0.0
     shared: float = 0.0
+    unreached: tuple[str, ...] = ()
+    stuck: bool = False
+
+
+def under(law: np.ndarray, sampling: Sampling) -> np.ndarray:
+    """Return a law over the whole vocabulary after temperature, top-k and top-p, in that order."""
+    if (sampling.temperature, sampling.top_k, sampling.top_p) == (1.0, 0, 1.0):
+        return law
+    law = law ** (1.0 / sampling.temperature)
+    order = np.argsort(-law)
+    if sampling.top_k:
+        law[order[sampling.top_k :]] = 0.0
+    law = law / law.sum()
+    before = np.cumsum(law[order]) - law[order]
+    law[order[before >= sampling.top_p]] = 0.0
+    return np.asarray(law / law.sum())
 
 
 def _law(prompt: int, position: int, last: int, noise: float = 0.0, seed: int = 0) -> np.ndarray:
@@ -68,51 +85,69 @@ def _draft(law: np.ndarray, prompt: int, position: int) -> int:
     return int(order[2] if (prompt + position) % 4 == 0 else order[0])
 
 
-def sample(sampler: Sampler, random: np.random.Generator, prompt: int, tokens: int) -> tuple:
+def sample(
+    sampler: Sampler, random: np.random.Generator, prompt: int, tokens: int, sampling: Sampling
+) -> tuple:
     """Return token ids, accepted and drafted tokens of one answer."""
     ids: list[int] = []
     accepted: list[int] = []
+    default = Sampling()
+    reached = {name: getattr(default, name) for name in sampler.unreached if name != "temperature"}
+    reached |= {"temperature": 1.0} if "temperature" in sampler.unreached else {}
+    at_drafts = msgspec.structs.replace(sampling, **reached)
+    numbers = random.random(sampler.drafts)
+
+    def law(by: Sampling) -> np.ndarray:
+        last = ids[-1] if ids else PROMPT
+        return under(_law(prompt, len(ids), last, sampler.noise, sampler.seed), by)
+
     while len(ids) < tokens:
-        law = _law(prompt, len(ids), ids[-1] if ids else PROMPT, sampler.noise, sampler.seed)
         if not ids or not sampler.drafts:
-            ids.append(int(random.choice(law.size, p=law)))
+            ids.append(int(random.choice(VOCABULARY, p=law(sampling))))
             continue
         taken = 0
         while True:
-            law = _law(prompt, len(ids), ids[-1], sampler.noise, sampler.seed)
             if taken == sampler.drafts:
-                ids.append(int(random.choice(law.size, p=law)))
+                ids.append(int(random.choice(VOCABULARY, p=law(sampling))))
                 break
-            draft = _draft(law, prompt, len(ids))
-            chance = law[draft] + sampler.leak + sampler.let_through * (1.0 - law[draft])
-            if random.random() < chance:
+            own = law(at_drafts)
+            draft = _draft(own, prompt, len(ids))
+            chance = own[draft] + sampler.leak + sampler.let_through * (1.0 - own[draft])
+            if (numbers[taken] if sampler.stuck else random.random()) < chance:
                 ids.append(draft)
                 taken += 1
                 continue
-            ids.append(sampler.residual(random, law, draft))
+            ids.append(sampler.residual(random, own, draft))
             break
         accepted.append(taken)
     drafted = np.full(len(accepted), sampler.drafts, dtype=np.int32)
     return np.array(ids[:tokens], np.int32), np.array(accepted, np.int32), drafted
 
 
-def answers(sampler: Sampler, prompts: int, samples: int, tokens: int) -> tuple[Observation, ...]:
-    """Return an arm's samples in the order sent."""
+def answers(
+    sampler: Sampler, prompts: int, samples: int, tokens: int, cut: int
+) -> tuple[Observation, ...]:
+    """Return an arm's samples in the order sent; of the first `cut` prompts also two with each
+    setting."""
     made = []
     coins = np.random.default_rng([sampler.seed, 99])
     for prompt in range(prompts):
-        key = [sampler.seed, prompt, 0]
-        for number in range(samples):
-            if number == 0 or coins.random() >= sampler.shared:
-                key = [sampler.seed, prompt, number]
-            ids, accepted, drafted = sample(sampler, np.random.default_rng(key), prompt, tokens)
-            made.append(
-                Observation(
-                    request=f"sampling.p{prompt}.s{number}", prompt=f"p{prompt}",
-                    category="natural", token_ids=ids, accepted=accepted, drafted=drafted,
-                )
-            )  # fmt: skip
-    again = [replace(one, request=f"{one.request}.again") for one in made[::samples]]
+        numbers = dict.fromkeys(Setting, 2 if prompt < cut else 0) | {Setting.WHOLE: samples}
+        for place, (setting, count) in enumerate(numbers.items()):
+            key = [sampler.seed, prompt, 0, place]
+            for number in range(count):
+                if number == 0 or coins.random() >= sampler.shared:
+                    key = [sampler.seed, prompt, number, place]
+                random = np.random.default_rng(key)
+                drawn = sample(sampler, random, prompt, tokens, drawn_with(setting, None))
+                made.append(
+                    Observation(
+                        request=f"sampling.p{prompt}.{setting}{number}", prompt=f"p{prompt}",
+                        category="natural", token_ids=drawn[0], accepted=drawn[1], drafted=drawn[2],
+                    )
+                )  # fmt: skip
+    first = [one for one in made if one.request.endswith(f".{Setting.WHOLE}0")]
+    again = [replace(one, request=f"{one.request}.again") for one in first]
     return (*made, *again)
 
 
@@ -143,7 +178,13 @@ def _score(one: Observation, noise: float) -> Score:
 
 
 def observed(
-    on: Sampler, *, prompts: int = 16, samples: int = 4, tokens: int = 24, noise: float = 0.0
+    on: Sampler,
+    *,
+    prompts: int = 16,
+    samples: int = 4,
+    tokens: int = 24,
+    noise: float = 0.0,
+    cut: int = 0,
 ) -> ProbeObserved:
     """Return what the probe saw of an arm and of two off arms."""
     arms = {
@@ -151,7 +192,7 @@ def observed(
         "off": Sampler(seed=2, drafts=0, noise=on.noise),
         "null": Sampler(seed=3, drafts=0, noise=on.noise),
     }
-    seen = {name: answers(arm, prompts, samples, tokens) for name, arm in arms.items()}
+    seen = {name: answers(arm, prompts, samples, tokens, cut) for name, arm in arms.items()}
     return ProbeObserved(
         kind="sampling",
         compared=False,

@@ -8,13 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import special
 
 from matrixrun.evidence.verdicts import Severity, Verdict
-from matrixrun.judge import JudgeSettings, judge_sweep
-from matrixrun.judge.betting import Draws, law_of, wager, wager_on_collisions, wager_on_leaks
+from matrixrun.judge import JudgeSettings, Setting, drawn_with, judge_sweep
+from matrixrun.judge.betting import (
+    Draws,
+    _nearest_before,
+    wager,
+    wager_on_collisions,
+    wager_on_leaks,
+)
+from matrixrun.judge.laws import law_of, law_under
 from matrixrun.judge.sampled import offers_single_tokens, sampled
 
-from .sampling_simulator import Sampler, cell, greedy, observed, unreduced
+from .sampling_simulator import Sampler, cell, greedy, observed, under, unreduced
 
 SETTINGS = JudgeSettings(detect_rate=0.1)
 
@@ -48,6 +56,25 @@ def test_a_wrong_residual_fails(residual):
 def test_drafts_taken_too_often_fail():
     result = result_of(observed(Sampler(seed=1, leak=0.25), prompts=24))
     assert "distribution" in faults(result)
+
+
+def test_drafts_accepted_by_the_same_numbers_in_every_step_fail():
+    """Over all answers tokens come about as often as they should; within one they do not."""
+    for seed in range(3):
+        result = result_of(observed(Sampler(seed=seed, stuck=True), tokens=48))
+        assert result.verdict is Verdict.FAIL
+        told = next(one.text for one in result.findings if one.kind == "distribution")
+        assert "what came of the place most like it" in told
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=12))
+def test_the_place_most_alike_lies_before(values):
+    found = _nearest_before(np.array(values))
+    assert len(found) == len(values) - 1
+    for place, before in enumerate(found, start=1):
+        assert before < place
+        apart = [abs(values[place] - value) for value in values[:place]]
+        assert apart[before] == min(apart)
 
 
 def test_drafts_let_through_now_and_then_fail_where_a_place_has_a_single_draft_token():
@@ -145,11 +172,78 @@ def test_the_law_sums_to_one_and_its_last_entry_is_all_others():
     assert law[:, -1] == pytest.approx([0.25, 0.05], abs=1e-6)
 
 
+def test_settings_that_reach_every_row_pass():
+    for seed in range(3):
+        result = result_of(observed(Sampler(seed=seed), cut=8))
+        assert result.verdict is Verdict.PASS, result.reason
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.3])
+def test_rounding_at_the_border_of_a_cut_accuses_nobody(noise):
+    for seed in range(3):
+        seen = observed(Sampler(seed=seed, noise=noise), noise=noise, cut=8)
+        assert result_of(seen).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("field", ["temperature", "top_k", "top_p"])
+def test_settings_that_do_not_reach_draft_positions_fail(field):
+    result = result_of(observed(Sampler(seed=1, unreached=(field,)), tokens=48, cut=8))
+    assert result.verdict is Verdict.FAIL
+    told = next(one.text for one in result.findings if one.kind == "distribution")
+    assert "tokens under" in told or "request's settings" in told
+
+
+def test_an_engine_that_tells_the_best_token_alone_is_not_tested_by_what_it_cuts():
+    seen = observed(Sampler(seed=1), prompts=4, cut=4)
+    alone = [
+        replace(one, top_ids=np.zeros(0, np.int32), top_logprobs=np.zeros(0, np.float32))
+        for one in seen.scores["on"]
+    ]
+    draws = sampled(seen.observations["on"], alone).draws()
+    assert draws is not None
+    assert not draws.cut.any()
+    assert np.isfinite(sampled(seen.observations["on"], alone).pairs()).all()
+
+
+LOGITS = st.lists(st.floats(-6.0, 6.0), min_size=24, max_size=40)
+
+
+@given(logits=LOGITS, setting=st.sampled_from(Setting))
+def test_no_bet_gains_on_average_under_any_setting(logits, setting):
+    """Whatever is bet on, the odds of what was drawn from pay at most 1 on average."""
+    law = np.asarray(special.softmax(np.array(logits)))
+    order = np.argsort(-law, kind="stable")
+    known = law_under(setting, np.log(law[order[:20]])[None])
+    drawn = under(law.copy(), drawn_with(setting, None))[order]
+    column = np.concatenate([known.column[0], np.full(law.size - 20, 20)])
+    mass = np.bincount(column, weights=drawn, minlength=21)
+    assert known.uncut[0].sum() == pytest.approx(1.0)
+    if known.clear[0]:
+        assert (mass <= known.odds[0] + 1e-9).all()
+
+
+@given(logits=LOGITS, setting=st.sampled_from([Setting.COOLED, Setting.NUCLEUS]), data=st.data())
+def test_a_little_rounding_hardly_moves_the_odds(logits, setting, data):
+    size = len(logits)
+    noise = data.draw(st.lists(st.floats(-0.02, 0.02), min_size=size, max_size=size))
+    law = special.softmax(np.array(logits))
+    order = np.argsort(-law, kind="stable")
+    known = law_under(setting, np.log(law[order[:20]])[None])
+    moved = special.softmax(np.array(logits) + np.array(noise))
+    drawn = under(np.asarray(moved), drawn_with(setting, None))[order]
+    column = np.concatenate([known.column[0], np.full(size - 20, 20)])
+    mass = np.bincount(column, weights=drawn, minlength=21)
+    if known.clear[0]:
+        assert mass[20] == pytest.approx(0.0, abs=1e-9)
+        assert (mass[:20] <= known.odds[0][:20] * 1.1 + 1e-9).all()
+
+
 def test_nobody_can_expect_to_win_at_the_targets_odds():
     """The mean capital over many draws of the same laws is at most 1, whatever is bet on."""
-    seen = observed(Sampler(seed=1), prompts=4, tokens=8)
+    seen = observed(Sampler(seed=1), prompts=4, tokens=8, cut=2)
     draws = sampled(seen.observations["on"], seen.scores["on"]).draws()
     assert draws is not None
+    assert draws.cut.any()
     random, wealth = np.random.default_rng(5), []
     for _ in range(400):
         chance = random.random(draws.token.size)[:, None]

@@ -8,9 +8,11 @@ from probe_sweeps import matrix, observation, plan, workload
 
 from matrixrun.evidence.launches import Role
 from matrixrun.evidence.requests import BadWord, Observation, Pass
-from matrixrun.judge import Processor
+from matrixrun.judge import Processor, Setting
+from matrixrun.judge.sampled import setting_of
 from matrixrun.probes import TOPS, Answered, Data, Emitted, get, score_passes, with_prompts
 from matrixrun.probes.processors import processor_requests
+from matrixrun.probes.sampling import sampling_requests
 from matrixrun.workloads.prompts import workload_of
 
 MATRIX = matrix(control="within-launch", probes=["equality", "sampling", "processors"])
@@ -57,12 +59,31 @@ def seeds(pass_):
     return {request.id: request.sampling.seed for request in pass_.requests}
 
 
-def test_samples_are_drawn_from_the_whole_law_and_no_token_ends_them():
+def test_samples_are_drawn_from_the_whole_law_and_from_cut_ones_and_no_token_ends_them():
     (first, *_) = sent("sampling", launch(Role.ON))
+    found = {}
     for request in first.requests:
         sampling = request.sampling
-        assert (sampling.temperature, sampling.top_p, sampling.top_k) == (1.0, 1.0, 0)
         assert sampling.ignore_eos
+        law = sampling.temperature, sampling.top_k, sampling.top_p
+        found.setdefault(law, []).append(setting_of(request.id))
+    assert found == {
+        (1.0, 0, 1.0): [Setting.WHOLE] * 25,
+        (0.7, 8, 1.0): [Setting.COOLED] * 10,
+        (1.0, 20, 0.8): [Setting.NUCLEUS] * 10,
+    }
+
+
+def test_few_prompts_show_whether_settings_reach_draft_positions():
+    many = workload_of(
+        tuple(
+            msgspec.structs.replace(workload().prompts[0], id=f"q-{place}") for place in range(40)
+        )
+    )
+    requests = sampling_requests(many, MATRIX, key="on")
+    cut = {one.prompt for one in requests if setting_of(one.id) is not Setting.WHOLE}
+    assert cut == {f"q-{place}" for place in range(8)}
+    assert len({one.prompt for one in requests}) == 32
 
 
 def test_half_of_the_samples_have_seeds_of_their_own_and_one_is_sent_again():

@@ -12,14 +12,15 @@ from matrixrun.workloads import build
 
 @pytest.fixture
 def read(tmp_path):
-    """Return a function that builds the workload of these lines."""
+    """Return a function that builds the workload of these lines, in their order."""
     path = tmp_path / "mine.jsonl"
 
     def build_lines(*lines, tokenizer=None, prompts=None, **fields):
         texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
         path.write_text("\n".join(texts) + "\n")
         spec = WorkloadSpec(path=str(path), prompts=prompts or len(lines), **fields)
-        return build(spec, tokenizer or toy(bos=True), seed=0).prompts
+        prompts_read = build(spec, tokenizer or toy(bos=True), seed=0).prompts
+        return tuple(sorted(prompts_read, key=lambda prompt: prompt.id))
 
     return build_lines
 
@@ -47,6 +48,18 @@ def test_prompts_ids_and_conversations_are_read(read):
         "<s>system\nBe short.\n<s>user\nHello\n<s>assistant\nHi\n<s>user\nBye\n<s>assistant\n"
     )
     assert [prompt.id for prompt in (text, ids, chat)] == ["own-0000", "own-0001", "own-0002"]
+
+
+def test_a_file_that_goes_from_easy_to_hard_is_not_sent_in_its_order(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(f'{{"token_ids": [{3 + place}, 7]}}\n' for place in range(40)))
+    spec = WorkloadSpec(path=str(path), prompts=40)
+    one, same, other = (
+        [prompt.id for prompt in build(spec, toy(), seed=seed).prompts] for seed in (0, 0, 1)
+    )
+    assert one == same != other
+    early, late = (sum(int(name[4:]) for name in part) / 20 for part in (one[:20], one[20:]))
+    assert abs(early - late) < 12
 
 
 def test_openai_style_turns_are_conversations_too(read):

@@ -15,6 +15,19 @@ SPECIMENS = (
         probe="sampling",
     ),
     fault(
+        "temperature-unreached", "drafts are verified at temperature 1, whatever is asked",
+        "vllm#42744", "setting-unreached", neutral={"temperature": 1.0}, harm=Harm.OTHER,
+        probe="sampling",
+    ),
+    fault(
+        "top-k-unreached", "top-k does not reach draft positions", "vllm#42744",
+        "setting-unreached", neutral={"top_k": 1024}, harm=Harm.OTHER, probe="sampling",
+    ),
+    fault(
+        "top-p-unreached", "top-p does not reach draft positions", "vllm#42744",
+        "setting-unreached", neutral={"top_p": 1.0}, harm=Harm.OTHER, probe="sampling",
+    ),
+    fault(
         "unreduced-residual", "after a rejection the draft's share is not taken off the law",
         "transformers#32867", "unreduced-residual", harm=Harm.OTHER, probe="sampling",
     ),

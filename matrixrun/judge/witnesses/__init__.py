@@ -20,6 +20,7 @@ acceptance    what the target takes of the drafts
 prediction    acceptance against what an n-gram drafter must propose
 drafting      draft positions and steps without a draft, within the on arm
 repeats       acceptance of a prompt sent again, against the first time
+fading        acceptance of prompts sent late, against those sent early
 coverage      rejections at each draft position
 power         whether enough was observed for the claim
 performance   speed and reuse, as figures
@@ -53,6 +54,7 @@ from matrixrun.judge.witnesses import (
     degeneration,
     distribution,
     drift,
+    fading,
     processing,
     regret,
     repeats,
@@ -145,6 +147,7 @@ WITNESSES = (
     Witness("prediction", examine_prediction),
     Witness("drafting", examine_drafting),
     Witness("repeats", repeats.examine_repeats, repeats.RATE_TESTS),
+    Witness("fading", fading.examine_fading, fading.RATE_TESTS),
     Witness("coverage", examine_coverage),
     Witness("power", examine_power),
     Witness("performance", examine_performance),

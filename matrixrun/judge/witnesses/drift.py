@@ -2,6 +2,10 @@
 
 Damage can be systematic and still flip nothing. Judged only after a contract check: some engines
 return placeholders while they speculate.
+
+An engine whose kernels depend on the number of rows gives the on arm other logprobs than the off
+arm and its control, which decode at the same width. How far its widths are apart shows without
+speculation too: in what the off arm decoded against what A says of the same tokens by prefill.
 """
 
 from __future__ import annotations
@@ -26,8 +30,9 @@ LIMIT = "logprobs_when_speculating"
 
 
 def examine_drift(examination: Examination) -> Testimony:
-    """Return the tests of mean and tail: a fault where the size is beyond the floor, a notice
-    below it; a notice instead where the on arm's logprobs are not what they are said to be."""
+    """Return the tests of mean and tail: a fault where the size is beyond the floor and beyond what
+    the off arm's own widths differ by, else a notice; a notice instead where the on arm's logprobs
+    are not what they are said to be."""
     case, floor = examination.case, examination.ceiling.floor
     broken = broken_contract(case)
     if broken == NONE_GIVEN and _withheld(case):
@@ -44,31 +49,41 @@ def examine_drift(examination: Examination) -> Testimony:
         "drift/mean.null": prefix.mean(prefix.null),
         "drift/p99.on": prefix.tail(prefix.on),
         "drift/p99.null": prefix.tail(prefix.null),
+        "drift/mean.widths": prefix.mean(prefix.widths),
+        "drift/p99.widths": prefix.tail(prefix.widths),
     }
     told = Testimony(metrics=metrics)
-    for name, size, p_value in (
-        ("mean", abs(metrics["drift/mean.on"] - metrics["drift/mean.null"]), mean),
-        ("99 % point", metrics["drift/p99.on"] - metrics["drift/p99.null"], tail),
-    ):
-        told += _judged(name, size, p_value, floor)
+    for name, size, widths, p_value in (
+        (
+            "mean", abs(metrics["drift/mean.on"] - metrics["drift/mean.null"]),
+            abs(metrics["drift/mean.widths"]), mean,
+        ),
+        (
+            "99 % point", metrics["drift/p99.on"] - metrics["drift/p99.null"],
+            metrics["drift/p99.widths"], tail,
+        ),
+    ):  # fmt: skip
+        told += _judged(name, size, p_value, max(floor, widths))
     return told
 
 
 @dataclass(frozen=True)
 class Prefix:
     """The positions at which all arms agree so far [N]: logprob differences to the off arm of the
-    on arm and of the control, and each position's prompt."""
+    on arm and of the control, and each position's prompt; `widths` [M] are those of the off arm's
+    tokens by prefill, where they were scored."""
 
     on: Floats
     null: Floats
+    widths: Floats
     prompt: Ints
     prompts: int
 
     def mean(self, differences: Floats) -> float:
-        return float(differences.mean())
+        return float(differences.mean()) if differences.size else 0.0
 
     def tail(self, differences: Floats) -> float:
-        return float(np.quantile(np.abs(differences), TAIL))
+        return float(np.quantile(np.abs(differences), TAIL)) if differences.size else 0.0
 
 
 def _prefix(case: Case) -> Prefix | None:
@@ -81,17 +96,23 @@ def _prefix(case: Case) -> Prefix | None:
     owner = np.repeat(np.arange(shared.size), shared)
     position = np.arange(owner.size) - np.repeat(np.cumsum(shared) - shared, shared)
 
-    def taken(answers: Answers) -> Floats:
-        values: Floats = answers.logprobs[answers.offsets[owner] + position]
-        return values
+    def taken(answers: Answers, values: Floats) -> Floats:
+        return np.asarray(values[answers.offsets[owner] + position])
 
-    off = taken(case.off)
-    on, null = taken(case.on) - off, taken(case.null) - off
+    off = taken(case.off, case.off.logprobs)
+    on, null = (taken(arm, arm.logprobs) - off for arm in (case.on, case.null))
+    widths = taken(case.off, case.off.scored) - off
     known = np.isfinite(on) & np.isfinite(null)
     if int(known.sum()) < LEAST_TOKENS:
         return None
     groups = case.prompt_groups
-    return Prefix(on[known], null[known], groups[owner[known]], int(groups.max()) + 1)
+    return Prefix(
+        on=on[known],
+        null=null[known],
+        widths=widths[np.isfinite(widths)],
+        prompt=groups[owner[known]],
+        prompts=int(groups.max()) + 1,
+    )
 
 
 def _shift(prefix: Prefix) -> float:
@@ -110,13 +131,13 @@ def _tail(prefix: Prefix) -> float:
     return sign_flip_p_value(largest[0] - largest[1])
 
 
-def _judged(name: str, size: float, p_value: float, floor: float) -> Testimony:
+def _judged(name: str, size: float, p_value: float, allowed: float) -> Testimony:
     text = (
         f"the on arm's logprobs of the same tokens are off by {size:.3g} nats ({name}, beyond the "
-        f"control's; p = {p_value:.2g}, floor {floor:.3g})"
+        f"control's; p = {p_value:.2g}, allowed {allowed:.3g})"
     )
-    numbers = {"size": size, "p_value": p_value, "floor": floor, "statistic": name}
-    if size > floor:
+    numbers = {"size": size, "p_value": p_value, "allowed": allowed, "statistic": name}
+    if size > allowed:
         finding = Finding(kind="drift", severity=Severity.FAULT, text=text, numbers=numbers)
         return Testimony(rates=(RateTest(p_value, finding),))
     if p_value < NOTICE_LEVEL and size > 0:

@@ -15,7 +15,7 @@ from matrixrun.evidence.verdicts import Finding, Severity
 from matrixrun.judge.case import Case, Floats, Ints
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.statistics import sign_flip_p_value
-from matrixrun.judge.steps import Steps, steps_of
+from matrixrun.judge.steps import accepted_a_step
 from matrixrun.judge.testimony import RateTest, Testimony
 
 RATE_TESTS = 1
@@ -39,7 +39,7 @@ def examine_repeats(examination: Examination) -> Testimony:
     """Return the test whether later answers to the same prompts accept fewer draft tokens: a fault
     where they lose a tenth and more, a notice otherwise and for a gain."""
     case = examination.case
-    found = _repeats(case, steps_of(case))
+    found = _repeats(case)
     if found.first.size == 0:
         return Testimony()
     before, after = float(found.first.mean()), float(found.later.mean())
@@ -62,18 +62,12 @@ def examine_repeats(examination: Examination) -> Testimony:
     return told
 
 
-def _repeats(case: Case, steps: Steps) -> Repeats:
-    used = steps.verified & ~steps.last
-    count = len(case.requests)
-    total = np.bincount(steps.owner[used], minlength=count)
-    taken = np.bincount(steps.owner[used], weights=steps.accepted[used], minlength=count)
-    first, later, cached = [], [], 0
-    for one, other in _pairs(case):
-        if total[one] > 0 and total[other] > 0:
-            first.append(taken[one] / total[one])
-            later.append(taken[other] / total[other])
-            cached += bool(case.on.observations[other].cached_tokens)
-    return Repeats(np.array(first), np.array(later), cached)
+def _repeats(case: Case) -> Repeats:
+    accepted = accepted_a_step(case)
+    known = [pair for pair in _pairs(case) if np.isfinite(accepted[list(pair)]).all()]
+    first, later = (accepted[[pair[place] for pair in known]] for place in (0, 1))
+    cached = sum(bool(case.on.observations[other].cached_tokens) for _, other in known)
+    return Repeats(first, later, cached)
 
 
 def _pairs(case: Case) -> list[tuple[int, int]]:

@@ -57,9 +57,9 @@ class Fault:
         """Change the logits that drafts are verified against; row i owns `counts[i] + 1` rows."""
         return logits
 
-    def expanded(self, step: Step, right: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-        """Change the temperatures (or top-k, top-p) of the draft positions: `right` ones, `own` the
-        engine's, which vLLM 0.32 leaves uninitialised on a CPU."""
+    def expanded(self, field: str, right: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+        """Change the `temperature`, `top_k` or `top_p` of the draft positions: `right` ones, `own`
+        the engine's, which vLLM 0.32 leaves uninitialised on a CPU."""
         return right
 
     def uniforms(self, step: Step, counts: list[int], uniforms: torch.Tensor) -> torch.Tensor:

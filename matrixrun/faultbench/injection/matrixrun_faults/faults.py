@@ -44,6 +44,7 @@ FAULTS: dict[str, type[Fault]] = {
     "first-only": drafting.FirstOnly,
     "stops-at-once": ending.StopsAtOnce,
     "unset-temperature": sampling.UnsetTemperature,
+    "setting-unreached": sampling.SettingUnreached,
     "unreduced-residual": sampling.UnreducedResidual,
     "greedy-residual": sampling.GreedyResidual,
     "eager-acceptance": sampling.EagerAcceptance,

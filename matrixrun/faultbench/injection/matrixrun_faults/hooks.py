@@ -168,7 +168,8 @@ def _wrap_randomness(control: Control, step: Step) -> None:
         old, new = replaced.get("replace_from", 0), replaced.get("replace_to", 0)
         kept = given.masked_fill(given == old, new)
         right = kept.repeat_interleave(ends.new_tensor(counts))
-        return control.fault.expanded(step, right, own)
+        field = "temperature" if replaced else "top_p" if right.is_floating_point() else "top_k"
+        return control.fault.expanded(field, right, own)
 
     _wrap(rejection_sampler, "expand_batch_to_tokens", expand)
     _wrap(rejection_sampler, "generate_uniform_probs", uniforms)

@@ -14,9 +14,23 @@ class UnsetTemperature(Fault):
     """The temperatures of draft positions are what happened to lie in memory: vLLM 0.32 on a CPU,
     as it is. In every other specimen the bench puts them right."""
 
-    def expanded(self, step: Step, right: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    def expanded(self, field: str, right: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+        if field != "temperature":
+            return right
         self.struck += own.numel()
         return own
+
+
+class SettingUnreached(Fault):
+    """Of requests' settings some do not reach draft positions: what is verified there is the law
+    without them. `neutral` holds the value of each that changes nothing."""
+
+    def expanded(self, field: str, right: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+        neutral = self.parameters["neutral"].get(field)
+        if neutral is None:
+            return right
+        self.struck += int((right != neutral).sum())
+        return torch.full_like(right, neutral)
 
 
 class UnreducedResidual(Fault):

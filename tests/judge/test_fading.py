@@ -1,0 +1,72 @@
+"""Drafts that get worse while the engine runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from matrixrun.evidence.verdicts import Severity, Verdict
+from matrixrun.judge import JudgeSettings, judge_sweep
+from matrixrun.judge.case import build_case
+from matrixrun.judge.examination import examine
+from matrixrun.judge.witnesses.fading import examine_fading
+
+from .simulator import Pair, changed, simulate
+
+SETTINGS = JudgeSettings(detect_rate=0.1)
+CELL = simulate(Pair())
+PROMPTS = len(CELL.on)
+
+
+def result_of(cell):
+    return judge_sweep([cell], SETTINGS).results[0]
+
+
+def fading(result):
+    return [one for one in result.findings if one.kind == "fading-acceptance"]
+
+
+def worse_from(place):
+    """The cell with drafts of which only the first token is ever taken, from a request on."""
+    on = changed(CELL.on, range(place, PROMPTS), accepted=lambda one: np.minimum(one.accepted, 1))
+    return replace(CELL, on=on)
+
+
+def test_a_drafter_that_stays_as_it_is_is_no_finding():
+    result = result_of(CELL)
+    assert not fading(result)
+    assert result.metrics["acceptance/early"] > 0
+
+
+def test_a_drafter_that_collapses_on_the_way_is_a_fault():
+    result = result_of(worse_from(PROMPTS // 3))
+    assert result.verdict is Verdict.FAIL
+    (found,) = fading(result)
+    assert found.severity is Severity.FAULT
+    assert found.numbers["late"] < found.numbers["early"]
+
+
+def test_a_prompt_sent_again_is_not_late():
+    """Warm prompts come last in a pass; what caching does to them is another witness's."""
+    again = changed(
+        CELL.on,
+        range(PROMPTS),
+        request=lambda one: f"{one.request}.again",
+        accepted=lambda one: np.minimum(one.accepted, 0),
+    )
+    before, after = result_of(CELL), result_of(replace(CELL, on=CELL.on + again))
+    assert after.metrics["acceptance/late"] == before.metrics["acceptance/late"]
+
+
+def test_in_whatever_order_they_come_few_healthy_sweeps_are_near_an_accusation(monkeypatch):
+    monkeypatch.setattr("matrixrun.judge.witnesses.fading.LEAST_RELATIVE", -1.0)
+    random, found = np.random.default_rng(4), []
+    examination = examine(build_case(CELL, SETTINGS, 1))
+    for _ in range(400):
+        on = tuple(CELL.on[place] for place in random.permutation(PROMPTS))
+        case = replace(examination.case, observed=replace(CELL, on=on))
+        told = examine_fading(replace(examination, case=case))
+        found += [rate.p_value for rate in told.rates]
+    assert len(found) == 400
+    assert np.mean(np.array(found) < 0.05) < 0.08
