@@ -145,12 +145,14 @@ def steps(accepted: tuple[int, ...], *, size: int, cached: int = 0, prompt: int 
 WHOLE = steps((0, 1, 2), size=6, cached=8)
 
 
-def rolled_back(on=(WHOLE,), preempted: float = 1.0, after: int = 1) -> testimony.Testimony:
+def rolled_back(
+    on=(WHOLE,), preempted: float = 1.0, after: int = 1, *, told: bool = True
+) -> testimony.Testimony:
     return examined(
         "rollback",
         on,
         records=[record("rollback.b8.cold"), record("rollback.b8.preempt", preempted)],
-        ledgers={"forced": after_preemptions(after)},
+        ledgers={"forced": after_preemptions(after)} if told else {},
     )
 
 
@@ -185,12 +187,16 @@ def test_planned_drafts_that_went_through_everything_miss_nothing():
         ({"on": [steps((0, 1, 2), size=6, cached=8, prompt=10)]}, "rejections.at_border"),
         ({"on": [steps((0, 1, 2), size=6, cached=0)]}, "rejections.reused_prefix"),
         ({"on": [steps((0, 1, 2), size=7, cached=8)]}, "ended_inside_draft"),
-        ({"preempted": 0.0}, "preemptions"),
+        ({"preempted": 0.0, "told": False}, "preemptions"),
         ({"after": 0}, "rejections.after_preemption"),
     ],
 )
 def test_a_planned_rejection_that_never_came_is_missing(changes: dict, name: str):
     assert name in missing(rolled_back(**changes))
+
+
+def test_a_preemption_that_the_ledger_tells_and_the_counter_does_not_is_none_that_never_came():
+    assert rolled_back(preempted=0.0).objections == ()
 
 
 @pytest.mark.parametrize("end", [LaunchEnd.DIED, LaunchEnd.HUNG])

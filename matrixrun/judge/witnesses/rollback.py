@@ -127,7 +127,7 @@ def _coverage(examination: ProbeExamination, answers: Iterable[Observation]) -> 
 
 def _after_preemption(examination: ProbeExamination) -> dict[str, int]:
     """Return how often requests were preempted, and drafts rejected after that, where it was asked
-    for; which requests were preempted the ledger alone says."""
+    for. Which requests were preempted the ledger alone says, and an engine's counters may lag."""
     passes = examination.observed.records.get("on", ())
     asked = [one for one in passes if one.pass_id.endswith(".preempt")]
     if not asked:
@@ -138,7 +138,9 @@ def _after_preemption(examination: ProbeExamination) -> dict[str, int]:
     found = {"preemptions": int(sum(one for one in grown if one is not None))}
     events = examination.ledgers.get(FORCED)
     if events is not None:
-        found["rejections.after_preemption"] = audit(events).counts["rejections.after_preemption"]
+        counts = audit(events).counts
+        found["preemptions"] = max(found["preemptions"], counts["preemptions"])
+        found["rejections.after_preemption"] = counts["rejections.after_preemption"]
     return found
 
 
