@@ -37,21 +37,25 @@ NATURAL, STOP, STRING, LENGTH, WRITTEN = "natural", "stop", "string", "length", 
 # Of a prompt that opens no conversation, so many tokens of another one are the user's next turn.
 BORROWED_TOKENS = 16
 WRITTEN_TOKENS = 12
-# Where an end never came, so often it is asked for by further conversations of so many turns.
+# Where an end never came, so often it is asked for by further conversations of so many turns, whose
+# answers have so many times the room to come to it.
 MORE_ROUNDS = 3
 MORE_TURNS = 2
+MORE_ROOM = 2
 
 
 @dataclass(frozen=True)
 class Talk:
     """A conversation: its opening, the user's further turns, answers `written` for those before
-    each of them, and how its turns end."""
+    each of them, how its turns end, and how many times the workload's limit an answer may have
+    where it fits."""
 
     id: str
     opening: tuple[int, ...]
     follow_ups: tuple[tuple[int, ...], ...]
     written: tuple[tuple[int, ...], ...]
     end: str
+    room: int = 1
 
 
 class Conversation:
@@ -134,7 +138,7 @@ def more_talks(workload: Workload, talks: Sequence[Talk], ends: Sequence[str]) -
     taken = {talk.id for talk in talks}
     prompts = [prompt for prompt in _ordered(workload) if prompt.id not in taken]
     return tuple(
-        _talk(prompt, workload, ends[number % len(ends)], MORE_TURNS)
+        _talk(prompt, workload, ends[number % len(ends)], MORE_TURNS, MORE_ROOM)
         for number, prompt in enumerate(prompts)
         if ends
     )
@@ -145,13 +149,16 @@ def _ordered(workload: Workload) -> list[Prompt]:
     return sorted(workload.prompts, key=lambda prompt: not prompt.follow_ups)
 
 
-def _talk(prompt: Prompt, workload: Workload, end: str, turns: int = CONVERSATION_TURNS) -> Talk:
+def _talk(
+    prompt: Prompt, workload: Workload, end: str, turns: int = CONVERSATION_TURNS, room: int = 1
+) -> Talk:
     return Talk(
         id=prompt.id,
         opening=prompt.token_ids,
         follow_ups=_follow_ups(prompt, workload)[: turns - 1],
         written=_pieces(prompt, workload, WRITTEN_TOKENS),
         end=end,
+        room=room,
     )
 
 
@@ -266,7 +273,9 @@ class _Writer:
         if talk.end == LENGTH:
             limit = max(1, limit // 2 + turn)
         longest = self.launch.config.limits.max_model_len
-        if longest is not None and len(history) + limit >= longest:
+        if longest is None or len(history) + talk.room * limit < longest:
+            limit *= talk.room
+        elif len(history) + limit >= longest:
             return None
         ignore_eos = talk.end in (STRING, LENGTH) or self.matrix.workload.ignore_eos
         return Request(

@@ -240,6 +240,8 @@ def test_an_end_that_never_came_is_asked_for_by_further_prompts():
     assert {r.category for r in asked} == {"natural"}
     assert len({r.prompt for r in asked}) > 8
     assert {r.id[-3:] for r in asked} == {".t1", ".t2"}
+    usual = matrix(**SECTIONS).workload.max_tokens
+    assert {r.max_tokens for r in asked} == {2 * usual}
 
 
 def test_they_stop_once_it_came():
