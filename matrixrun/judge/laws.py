@@ -6,10 +6,9 @@ the raw law's best tokens by name, so that of settings which keep some of these 
 law is known whole.
 
 Rounding moves a token over a cut's border, and what is impossible pays highly. So tokens near the
-border are one outcome: of top-k, where the share of all of them hardly depends on which are in, and
-of top-p, where the shares of all tokens do: what is kept pays as if it were as likely as it can be.
-Where tokens near a border are known by name, the place is left out, as is known before its token is
-drawn. What is cut off pays as if it were not quite impossible.
+border are one outcome, and whatever is kept pays as if it were as likely as it can be, whichever of
+those are in. Where not all tokens near a border are known by name, the place is left out, as is
+known before its token is drawn. What is cut off pays as if it were not quite impossible.
 """
 
 from __future__ import annotations
@@ -115,18 +114,23 @@ def law_under(setting: Setting, top_logprobs: Floats) -> Law | None:
 
 
 def _cooled(logprobs: Floats, setting: Setting) -> tuple[Floats, Ints, Flags]:
-    """Return the shares of the best tokens under temperature and top-k, the column that each counts
-    for [N, K], and where that is clear [N]."""
-    shares = _shares(logprobs / TEMPERATURES[setting], TOP_K[setting])
-    last = logprobs[:, TOP_K[setting] - 1][:, None]
+    """Return the largest share that each of the best tokens can have under temperature and top-k,
+    of those near the border together, the column that it counts for [N, K], and where that is clear
+    [N]. Tokens tied with the last one may be kept besides (vLLM 0.32 keeps them)."""
+    rows, top_k = np.arange(logprobs.shape[0]), TOP_K[setting]
+    weights = np.exp((logprobs - logprobs[:, :1]) / TEMPERATURES[setting])
+    last = logprobs[:, top_k - 1][:, None]
     near = np.abs(logprobs - last) <= BORDER_NATS
-    column = _columns(logprobs >= last, near)
-    return shares, column, logprobs[:, -1] < last[:, 0] - BORDER_NATS
+    surely = (logprobs > last) & ~near
+    largest = np.where(surely, weights / weights[:, :top_k].sum(axis=1, keepdims=True), 0.0)
+    kept, most = (np.where(some, weights, 0.0).sum(axis=1) for some in (surely, near))
+    largest[rows, near.argmax(axis=1)] = most / (kept + most)
+    return largest, _columns(surely, near), logprobs[:, -1] < last[:, 0] - BORDER_NATS
 
 
 def _nucleus(logprobs: Floats, setting: Setting) -> tuple[Floats, Ints, Flags]:
-    """Return the same under top-p: the largest share that each token can have, of those near the
-    border together. What is kept adds up to top-p, and to no more than one token beyond it."""
+    """Return the same under top-p. What is kept adds up to top-p, and to no more than one token
+    beyond it."""
     top_p, rows = TOP_P[setting], np.arange(logprobs.shape[0])
     shares = _shares(logprobs, TOP_K[setting])
     before = shares.cumsum(axis=1) - shares

@@ -222,6 +222,18 @@ def test_no_bet_gains_on_average_under_any_setting(logits, setting):
         assert (mass <= known.odds[0] + 1e-9).all()
 
 
+@given(logits=LOGITS)
+def test_tokens_tied_with_the_last_one_kept_may_be_kept_too(logits):
+    """As an engine does that masks what is less than the last one's logit."""
+    order = np.sort(np.array(logits))[::-1]
+    known = law_under(Setting.COOLED, special.log_softmax(order)[None, :20])
+    cooled = np.where(order >= order[7], np.exp((order - order[0]) / 0.7), 0.0)
+    column = np.concatenate([known.column[0], np.full(order.size - 20, 20)])
+    mass = np.bincount(column, weights=cooled / cooled.sum(), minlength=21)
+    if known.clear[0]:
+        assert (mass <= known.odds[0] + 1e-9).all()
+
+
 @given(logits=LOGITS, setting=st.sampled_from([Setting.COOLED, Setting.NUCLEUS]), data=st.data())
 def test_a_little_rounding_hardly_moves_the_odds(logits, setting, data):
     size = len(logits)
