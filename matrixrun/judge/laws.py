@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matrixrun.evidence.requests import Sampling
-from matrixrun.judge.case import Floats, Ints
+from matrixrun.judge.case import LARGEST_REGRET, Floats, Ints
 
 Flags = NDArray[np.bool_]
 
@@ -103,14 +103,15 @@ def law_under(setting: Setting, top_logprobs: Floats) -> Law | None:
         return Law(raw, raw, places, np.ones(raw.shape[0], dtype=bool))
     if width < TOP_K[setting]:
         return None
-    known = np.nan_to_num(top_logprobs, nan=-np.inf)
+    known = np.nan_to_num(top_logprobs, nan=-LARGEST_REGRET, neginf=-LARGEST_REGRET)
     cut = _cooled if setting is Setting.COOLED else _nucleus
     kept, column, clear = cut(known, setting)
     others = np.full((raw.shape[0], 1), LEAST_CUT)
     odds = np.maximum(np.column_stack([_gathered(kept, column), others]), LEAST_PROBABILITY)
     named = _gathered(raw[:, :-1], column)
     uncut = np.column_stack([named, 1.0 - named.sum(axis=1)])
-    return Law(odds, uncut, column, clear)
+    told = ~np.isnan(top_logprobs[:, TOP_K[setting] - 1])
+    return Law(odds, uncut, column, clear & told)
 
 
 def _cooled(logprobs: Floats, setting: Setting) -> tuple[Floats, Ints, Flags]:

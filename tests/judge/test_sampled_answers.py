@@ -205,6 +205,12 @@ def test_an_engine_that_tells_the_best_token_alone_is_not_tested_by_what_it_cuts
     assert np.isfinite(sampled(seen.observations["on"], alone).pairs()).all()
 
 
+@pytest.mark.parametrize("setting", [Setting.COOLED, Setting.NUCLEUS])
+def test_places_of_which_fewer_tokens_are_told_are_left_out(setting):
+    told = np.log(np.array([[0.5, 0.3, 0.1] + 17 * [np.nan]]))
+    assert not law_under(setting, told).clear.any()
+
+
 LOGITS = st.lists(st.floats(-6.0, 6.0), min_size=24, max_size=40)
 
 
