@@ -47,6 +47,15 @@ def test_a_drafter_that_collapses_on_the_way_is_a_fault():
     assert found.numbers["late"] < found.numbers["early"]
 
 
+def test_what_chance_does_in_a_sweep_now_and_then_is_a_notice_at_most():
+    """Ten pairs that all lose are one in a thousand."""
+    worse = worse_from(10)
+    few = replace(worse, on=worse.on[:20], off=CELL.off[:20], null=CELL.null[:20])
+    told = examine_fading(examine(build_case(few, SETTINGS, 1)))
+    assert told.rates == ()
+    assert [one.severity for one in told.findings] == [Severity.NOTICE]
+
+
 def test_a_prompt_sent_again_is_not_late():
     """Warm prompts come last in a pass; what caching does to them is another witness's."""
     again = changed(
@@ -60,7 +69,8 @@ def test_a_prompt_sent_again_is_not_late():
 
 
 def test_in_whatever_order_they_come_few_healthy_sweeps_are_near_an_accusation(monkeypatch):
-    monkeypatch.setattr("matrixrun.judge.witnesses.fading.LEAST_RELATIVE", -1.0)
+    for name, value in (("LEAST_RELATIVE", -99.0), ("NOTICE_LEVEL", 2.0), ("LEVEL", 2.0)):
+        monkeypatch.setattr(f"matrixrun.judge.witnesses.fading.{name}", value)
     random, found = np.random.default_rng(4), []
     examination = examine(build_case(CELL, SETTINGS, 1))
     for _ in range(400):
