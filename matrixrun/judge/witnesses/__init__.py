@@ -30,6 +30,7 @@ Of further probes:
 distribution  sampling: sampled tokens against the target's own probabilities
 processing    processors: greedy answers with a logits processor on
 reuse         conversation: what each turn takes from the cache, on against off
+turn_ends     conversation: whether a turn ends at its stop string
 rollback      rollback: the token right after each planned rejection
 pressure      pressure: which transitions happened, and what is left behind
 accuracy      accuracy: documents of a task that are lost, by a paired test
@@ -81,6 +82,7 @@ from matrixrun.judge.witnesses.pressure import examine_pressure
 from matrixrun.judge.witnesses.rollback import examine_rollback
 from matrixrun.judge.witnesses.surface import examine_surface
 from matrixrun.judge.witnesses.target_path import examine_target_path
+from matrixrun.judge.witnesses.turn_ends import examine_turn_ends
 from matrixrun.judge.witnesses.unexplained import examine_unexplained
 
 
@@ -164,6 +166,7 @@ PROBE_WITNESSES: tuple[ProbeWitness, ...] = (
         processing.PROBE, "processing", processing.examine_processing, processing.RATE_TESTS
     ),
     ProbeWitness("conversation", "reuse", reuse.examine_reuse, reuse.RATE_TESTS),
+    ProbeWitness("conversation", "turn_ends", examine_turn_ends),
     ProbeWitness("pressure", "pressure", examine_pressure),
     ProbeWitness("rollback", "rollback", examine_rollback),
     ProbeWitness("ledger", "ledger", examine_ledger),
