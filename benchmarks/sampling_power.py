@@ -31,7 +31,7 @@ from judge.sampling_simulator import observed
 from matrixrun.judge import JudgeSettings, ProbeObserved
 from matrixrun.judge.betting import Draws, wager
 from matrixrun.judge.case import Floats, Ints
-from matrixrun.judge.laws import Flags
+from matrixrun.judge.laws import Flags, Setting
 from matrixrun.judge.sampled import sampled
 from matrixrun.judge.witnesses import PROBE_WITNESSES, RATE_TESTS
 from matrixrun.record import Store
@@ -121,7 +121,9 @@ def laws_of(root: Path | None) -> Draws:
 
 
 def laid_out(probe: ProbeObserved) -> Draws | None:
-    return sampled(probe.answers("off"), probe.scores.get("off", ())).draws()
+    """Return the off arm's tokens that no request's settings cut the law of."""
+    draws = sampled(probe.answers("off"), probe.scores.get("off", ())).draws()
+    return None if draws is None else draws.where(draws.cut == Setting.WHOLE.number)
 
 
 def main() -> None:

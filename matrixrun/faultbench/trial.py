@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -180,7 +180,7 @@ class Bench:
         if spared:
             base.healthy[source.launch], base.valued[source.launch] = answer, given
         main, null = self._pass_ids()
-        seen.on += answer.observations
+        seen.on += _later(answer.observations, max((one.finished for one in seen.on), default=0.0))
         seen.off += base.off
         seen.null += base.null
         seen.on_scores += scoring.assemble(source, answer.observations, given)
@@ -350,6 +350,15 @@ def _spared(specimen: Specimen) -> bool:
     """Return whether equality's requests do not meet a specimen's fault: its answers are then the
     same as of every other such specimen, and are asked for once."""
     return specimen.probe is not None and (not specimen.of_state or place_of(specimen).extra)
+
+
+def _later(observations: tuple[Observation, ...], seconds: float) -> list[Observation]:
+    """Return what was observed in a pass that began so much later than the first one."""
+    return [
+        replace(one, started=one.started + seconds, finished=one.finished + seconds,
+                first_token=one.first_token + seconds)
+        for one in observations
+    ]  # fmt: skip
 
 
 def _salted(pass_: Pass, salt: str) -> Pass:

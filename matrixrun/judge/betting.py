@@ -10,7 +10,8 @@ in which it came, and no second sample is needed. Many bets share the capital; t
 martingale again.
 
 Outcomes are the best K tokens by name and all others together: whatever is merged, the odds of what
-is left are exact.
+is left are exact. Of what a request's settings cut they are somewhat too short, and nobody can
+expect to win by that either.
 """
 
 from __future__ import annotations
@@ -128,12 +129,13 @@ def _scaled(law: Floats) -> Floats:
 
 def _row_before(draws: Draws) -> Floats:
     """Return the law of the token before, over this one's outcomes; the same law where there is
-    none."""
+    none, and where a request's settings cut it."""
     law = draws.law.copy()
     follows = np.zeros(draws.token.size, dtype=bool)
     follows[1:] = (draws.owner[1:] == draws.owner[:-1]) & (
         draws.position[1:] == draws.position[:-1] + 1
     )
+    follows &= draws.cut == Setting.WHOLE.number
     rows = np.flatnonzero(follows)
     named = np.zeros((rows.size, law.shape[1] - 1))
     for place in range(named.shape[1]):

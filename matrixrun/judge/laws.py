@@ -30,13 +30,16 @@ LEAST_PROBABILITY = 1e-7
 BORDER_NATS = 0.5
 # So far rounding is taken to move the sum of the tokens before one, which top-p goes by.
 BORDER_SHARE = 0.05
+# The best tokens that must be known by name where settings cut the law.
+LEAST_NAMED = 20
 # What is cut off pays as if it were so likely.
 LEAST_CUT = 1e-3
 
 
 class Setting(StrEnum):
-    """What cuts a sample's law: nothing; temperature and top-k; top-p of the best tokens by name.
-    Temperature and top-p are not combined: engines apply them in different orders."""
+    """What cuts a sample's law: nothing; temperature and top-k; top-p. Top-p is combined with
+    neither: engines apply it before or after a temperature, and to all of the law or to what top-k
+    has left of it (SGLang 0.5 does the one without and the other with speculation)."""
 
     WHOLE = "s"
     COOLED = "cooled"
@@ -49,7 +52,7 @@ class Setting(StrEnum):
 
 
 TEMPERATURES = {Setting.COOLED: 0.7}
-TOP_K = {Setting.COOLED: 8, Setting.NUCLEUS: 20}
+TOP_K = {Setting.COOLED: 8}
 TOP_P = {Setting.NUCLEUS: 0.8}
 
 
@@ -101,25 +104,24 @@ def law_under(setting: Setting, top_logprobs: Floats) -> Law | None:
     places = np.broadcast_to(np.arange(width), top_logprobs.shape)
     if setting is Setting.WHOLE:
         return Law(raw, raw, places, np.ones(raw.shape[0], dtype=bool))
-    if width < TOP_K[setting]:
+    if width < LEAST_NAMED:
         return None
     known = np.nan_to_num(top_logprobs, nan=-LARGEST_REGRET, neginf=-LARGEST_REGRET)
-    cut = _cooled if setting is Setting.COOLED else _nucleus
-    kept, column, clear = cut(known, setting)
+    kept, column, clear = (_cooled if setting is Setting.COOLED else _nucleus)(known)
     others = np.full((raw.shape[0], 1), LEAST_CUT)
     odds = np.maximum(np.column_stack([_gathered(kept, column), others]), LEAST_PROBABILITY)
     named = _gathered(raw[:, :-1], column)
     uncut = np.column_stack([named, 1.0 - named.sum(axis=1)])
-    told = ~np.isnan(top_logprobs[:, TOP_K[setting] - 1])
+    told = ~np.isnan(top_logprobs[:, LEAST_NAMED - 1])
     return Law(odds, uncut, column, clear & told)
 
 
-def _cooled(logprobs: Floats, setting: Setting) -> tuple[Floats, Ints, Flags]:
+def _cooled(logprobs: Floats) -> tuple[Floats, Ints, Flags]:
     """Return the largest share that each of the best tokens can have under temperature and top-k,
     of those near the border together, the column that it counts for [N, K], and where that is clear
-    [N]. Tokens tied with the last one may be kept besides (vLLM 0.32 keeps them)."""
-    rows, top_k = np.arange(logprobs.shape[0]), TOP_K[setting]
-    weights = np.exp((logprobs - logprobs[:, :1]) / TEMPERATURES[setting])
+    [N]."""
+    rows, top_k = np.arange(logprobs.shape[0]), TOP_K[Setting.COOLED]
+    weights = np.exp((logprobs - logprobs[:, :1]) / TEMPERATURES[Setting.COOLED])
     last = logprobs[:, top_k - 1][:, None]
     near = np.abs(logprobs - last) <= BORDER_NATS
     surely = (logprobs > last) & ~near
@@ -129,27 +131,24 @@ def _cooled(logprobs: Floats, setting: Setting) -> tuple[Floats, Ints, Flags]:
     return largest, _columns(surely, near), logprobs[:, -1] < last[:, 0] - BORDER_NATS
 
 
-def _nucleus(logprobs: Floats, setting: Setting) -> tuple[Floats, Ints, Flags]:
-    """Return the same under top-p. What is kept adds up to top-p, and to no more than one token
-    beyond it."""
-    top_p, rows = TOP_P[setting], np.arange(logprobs.shape[0])
-    shares = _shares(logprobs, TOP_K[setting])
+def _nucleus(logprobs: Floats) -> tuple[Floats, Ints, Flags]:
+    """Return the same under top-p. What is kept adds up to top-p, and beyond it to one token more
+    or to all that are near the border."""
+    top_p, rows = TOP_P[Setting.NUCLEUS], np.arange(logprobs.shape[0])
+    shares = np.exp(logprobs)
     before = shares.cumsum(axis=1) - shares
     last = logprobs[rows, (before < top_p).sum(axis=1) - 1][:, None]
     surely = (before < top_p - BORDER_SHARE) & (logprobs > last + BORDER_NATS)
     near = ~surely & ((logprobs >= last - BORDER_NATS) | (before < top_p + BORDER_SHARE))
-    kept = np.where(surely, shares, 0.0).sum(axis=1)
+    kept, every = (np.where(some, shares, 0.0).sum(axis=1) for some in (surely, near))
     least = np.maximum(kept, top_p - BORDER_SHARE)
-    most = np.minimum(1.0, top_p + BORDER_SHARE + np.where(near, shares, 0.0).max(axis=1))
     largest = np.where(surely, shares / least[:, None], 0.0)
+    one_more = top_p + BORDER_SHARE + np.where(near, shares, 0.0).max(axis=1)
+    most = np.clip(np.maximum(one_more, kept + every), None, 1.0)
     largest[rows, near.argmax(axis=1)] = 1.0 - kept / most
-    return largest, _columns(surely, near), logprobs[:, -1] < last[:, 0] - BORDER_NATS
-
-
-def _shares(scaled: Floats, top_k: int) -> Floats:
-    shares = np.exp(scaled - scaled[:, :1])
-    shares[:, top_k:] = 0.0
-    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+    reached = shares.sum(axis=1) > top_p + BORDER_SHARE
+    clear = reached & (logprobs[:, -1] < last[:, 0] - BORDER_NATS)
+    return largest, _columns(surely, near), clear
 
 
 def _columns(kept: Flags, near: Flags) -> Ints:

@@ -73,6 +73,16 @@ def accepted_a_step(case: Case) -> Floats:
     return np.divide(taken, total, out=np.full(count, np.nan), where=total > 0)
 
 
+def first_taken(case: Case) -> Floats:
+    """Return in what share of each request's verification steps the first draft token was accepted
+    [requests], whatever their drafts' lengths; NaN where it has none."""
+    steps, count = steps_of(case), len(case.requests)
+    used = steps.verified & ~steps.last
+    total = np.bincount(steps.owner[used], minlength=count).astype(np.float64)
+    taken = np.bincount(steps.owner[used], weights=steps.accepted[used] > 0, minlength=count)
+    return np.divide(taken, total, out=np.full(count, np.nan), where=total > 0)
+
+
 def draft_length(case: Case, steps: Steps) -> int:
     """Return k, the draft tokens a step: the cell's own, or the longest draft seen."""
     speculation = case.cell.axes.get("speculation")

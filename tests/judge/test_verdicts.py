@@ -296,32 +296,34 @@ def test_systematic_damage_below_the_floor_is_a_notice():
     assert "drift" in kinds(result, Severity.NOTICE)
 
 
-def spread(observations):
-    """The observations with every tenth logprob off by 0.4 nats."""
+def spread(observations, seed):
+    """The observations with logprobs that are too low by up to 0.5 nats, in a tenth of all."""
+    random = np.random.default_rng(seed)
     return tuple(
-        replace(
-            one, logprobs=one.logprobs - np.resize(np.float32([0.4] + 9 * [0.0]), one.logprobs.size)
-        )
+        replace(one, logprobs=(one.logprobs - random.uniform(0.0, 0.5, one.logprobs.size)
+                               * (random.random(one.logprobs.size) < 0.1)).astype(np.float32))
         for one in observations
-    )
+    )  # fmt: skip
 
 
 def test_logprobs_that_spread_in_the_on_arm_alone_fail():
     pair = Pair()
     on, off, null = answers(pair)
-    result = judged(gathered(pair, spread(on), off, null), pair)
+    result = judged(gathered(pair, spread(on, 1), off, null), pair)
     assert result.verdict is Verdict.FAIL
     assert "drift" in kinds(result)
 
 
-def test_kernels_that_depend_on_the_number_of_rows_are_not_taken_for_drift():
-    """Decoding differs from prefill in both off arms as much as the on arm does from them."""
+@pytest.mark.parametrize("seed", range(10))
+def test_kernels_that_depend_on_the_number_of_rows_are_not_taken_for_drift(seed):
+    """Decoding differs from prefill as the on arm's verification does, at other tokens; both off
+    arms decode alike, so that the control shows nothing of it."""
     pair = Pair()
     on, off, null = answers(pair)
-    result = judged(gathered(pair, on, spread(off), spread(null)), pair)
-    assert result.metrics["drift/p99.on"] > 0.25 > result.metrics["drift/p99.null"]
+    cell = gathered(pair, spread(on, seed), spread(off, 50 + seed), spread(null, 50 + seed))
+    result = judged(cell, pair)
+    assert result.metrics["drift/p99.on"] > 0.25 > result.metrics["drift/p99.null"] == 0.0
     assert "drift" not in kinds(result)
-    assert "drift" in kinds(result, Severity.NOTICE)
 
 
 def test_placeholder_logprobs_of_the_on_arm_are_named_and_not_taken_for_drift():

@@ -70,7 +70,7 @@ def test_samples_are_drawn_from_the_whole_law_and_from_cut_ones_and_no_token_end
     assert found == {
         (1.0, 0, 1.0): [Setting.WHOLE] * 25,
         (0.7, 8, 1.0): [Setting.COOLED] * 10,
-        (1.0, 20, 0.8): [Setting.NUCLEUS] * 10,
+        (1.0, 0, 0.8): [Setting.NUCLEUS] * 10,
     }
 
 

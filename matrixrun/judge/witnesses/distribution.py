@@ -20,6 +20,7 @@ import numpy as np
 from matrixrun.evidence.verdicts import Finding, Severity, Verdict
 from matrixrun.judge.betting import Draws, Wealth, wager, wager_on_collisions
 from matrixrun.judge.case import Floats
+from matrixrun.judge.laws import Setting
 from matrixrun.judge.sampled import Sampled, offers_single_tokens, sampled
 from matrixrun.judge.statistics import sign_flip_p_value
 from matrixrun.judge.testimony import Objection, RateTest, Testimony
@@ -96,7 +97,8 @@ def _law(arms: dict[str, Sampled], *, single: bool) -> Testimony:
 
 
 def _counts(draws: Draws) -> dict[str, float]:
-    best, expected = float((draws.outcome == 0).mean()), float(draws.law[:, 0].mean())
+    whole = draws.where(draws.cut == Setting.WHOLE.number)
+    best, expected = float((whole.outcome == 0).mean()), float(whole.law[:, 0].mean())
     return {"best_token": best, "best_token_expected": expected}
 
 

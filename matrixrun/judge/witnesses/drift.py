@@ -56,7 +56,7 @@ def examine_drift(examination: Examination) -> Testimony:
     for name, size, widths, p_value in (
         (
             "mean", abs(metrics["drift/mean.on"] - metrics["drift/mean.null"]),
-            abs(metrics["drift/mean.widths"]), mean,
+            2.0 * abs(metrics["drift/mean.widths"]), mean,
         ),
         (
             "99 % point", metrics["drift/p99.on"] - metrics["drift/p99.null"],
@@ -70,8 +70,8 @@ def examine_drift(examination: Examination) -> Testimony:
 @dataclass(frozen=True)
 class Prefix:
     """The positions at which all arms agree so far [N]: logprob differences to the off arm of the
-    on arm and of the control, and each position's prompt; `widths` [M] are those of the off arm's
-    tokens by prefill, where they were scored."""
+    on arm, of the control, and of the off arm's own tokens by prefill (`widths`, 0 where they were
+    not scored), and each position's prompt."""
 
     on: Floats
     null: Floats
@@ -80,10 +80,10 @@ class Prefix:
     prompts: int
 
     def mean(self, differences: Floats) -> float:
-        return float(differences.mean()) if differences.size else 0.0
+        return float(differences.mean())
 
     def tail(self, differences: Floats) -> float:
-        return float(np.quantile(np.abs(differences), TAIL)) if differences.size else 0.0
+        return float(np.quantile(np.abs(differences), TAIL))
 
 
 def _prefix(case: Case) -> Prefix | None:
@@ -109,7 +109,7 @@ def _prefix(case: Case) -> Prefix | None:
     return Prefix(
         on=on[known],
         null=null[known],
-        widths=widths[np.isfinite(widths)],
+        widths=np.nan_to_num(widths[known]),
         prompt=groups[owner[known]],
         prompts=int(groups.max()) + 1,
     )
@@ -124,10 +124,12 @@ def _shift(prefix: Prefix) -> float:
 
 
 def _tail(prefix: Prefix) -> float:
-    """Return the p-value of the prompts' largest differences, on against control."""
+    """Return the p-value of the prompts' largest differences: on against the control, or the off
+    arm's own widths where those are further apart."""
     largest = np.zeros((2, prefix.prompts))
     np.maximum.at(largest[0], prefix.prompt, np.abs(prefix.on))
-    np.maximum.at(largest[1], prefix.prompt, np.abs(prefix.null))
+    other = np.maximum(np.abs(prefix.null), np.abs(prefix.widths))
+    np.maximum.at(largest[1], prefix.prompt, other)
     return sign_flip_p_value(largest[0] - largest[1])
 
 

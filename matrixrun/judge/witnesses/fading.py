@@ -1,8 +1,9 @@
 """fading: drafts that get worse while the engine runs.
 
 Prompts of a category come in an order that means nothing: those sent early and those sent late in a
-pass are alike, and so must be what is accepted of their drafts. No expectation and no other launch
-is needed. A prompt that is sent again is another witness's.
+pass are alike, and so must be how often the first token of a draft is taken. (Not how many are: a
+drafter may offer longer drafts at one time than at another.) No expectation and no other launch is
+needed. A prompt that is sent again is another witness's.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from matrixrun.evidence.verdicts import Finding, Severity
 from matrixrun.judge.case import Case, Floats
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.statistics import sign_flip_p_value
-from matrixrun.judge.steps import accepted_a_step
+from matrixrun.judge.steps import first_taken
 from matrixrun.judge.testimony import RateTest, Testimony
+from matrixrun.judge.witnesses.attached import is_attached
 
 RATE_TESTS = 1
 KIND = "fading-acceptance"
@@ -26,16 +28,18 @@ LEAST_RELATIVE = 0.1
 # others have nothing to tell apart: of a sweep's 5 % it would accuse one healthy cell in 160.
 LEVEL = 1e-4
 NOTICE_LEVEL = 0.01
+# With fewer pairs chance does anything more often than that.
+LEAST_PAIRS = 14
 
 
 def examine_fading(examination: Examination) -> Testimony:
-    """Return the test whether prompts sent late accept fewer draft tokens a step than those of
-    their category sent early: the first of a category and its last are a pair, and so on inwards.
-    Their order being drawn, each difference is as likely to be the other way round. A fault where
-    they lose a tenth and more and chance does that once in 10,000 times; a notice where it is once
-    in a hundred."""
+    """Return the test whether the first draft token is taken less often in prompts sent late than
+    in those of their category sent early: the first of a category and its last are a pair, and so
+    on inwards. Their order being drawn, each difference is as likely to be the other way round. A
+    fault where they lose a tenth and more and chance does that once in 10,000 times; a notice where
+    it is once in a hundred, and on a server that has other clients."""
     pairs = _pairs(examination.case)
-    if pairs.size == 0:
+    if pairs.shape[0] < LEAST_PAIRS:
         return Testimony()
     early, late = (float(one) for one in pairs.mean(axis=0))
     told = Testimony(metrics={"acceptance/early": early, "acceptance/late": late})
@@ -43,25 +47,27 @@ def examine_fading(examination: Examination) -> Testimony:
     if late >= (1.0 - LEAST_RELATIVE) * early or p_value >= NOTICE_LEVEL:
         return told
     text = (
-        f"prompts sent late accept {late:.3g} draft tokens a step, those of their category sent "
-        f"early {early:.3g} ({pairs.shape[0]} pairs, p = {p_value:.2g})"
+        f"the first draft token is taken in {late:.1%} of the steps of prompts sent late, in "
+        f"{early:.1%} of those of their category sent early ({pairs.shape[0]} pairs, "
+        f"p = {p_value:.2g})"
     )
     numbers = {"early": early, "late": late, "pairs": pairs.shape[0], "p_value": p_value}
-    severity = Severity.FAULT if p_value < LEVEL else Severity.NOTICE
+    sure = p_value < LEVEL and not is_attached(examination)
+    severity = Severity.FAULT if sure else Severity.NOTICE
     finding = Finding(kind=KIND, severity=severity, text=text, numbers=numbers)
-    if severity is Severity.NOTICE:
+    if not sure:
         return told + Testimony((finding,))
     return told + Testimony(rates=(RateTest(p_value, finding),))
 
 
 def _pairs(case: Case) -> Floats:
-    """Return the accepted draft tokens a step of an early and a late prompt of one category
-    [pairs, 2], as far apart as can be."""
-    accepted = dict(zip(case.requests, accepted_a_step(case).tolist(), strict=True))
+    """Return how often the first draft token is taken in an early and in a late prompt of one
+    category [pairs, 2], as far apart as can be."""
+    taken = dict(zip(case.requests, first_taken(case).tolist(), strict=True))
     found: dict[str, list[float]] = {}
     prompts: set[str] = set()
-    for answer in case.observed.on:
-        value = accepted.get(answer.request, math.nan)
+    for answer in sorted(case.observed.on, key=lambda one: (one.started, one.request)):
+        value = taken.get(answer.request, math.nan)
         if math.isfinite(value) and answer.prompt not in prompts:
             found.setdefault(answer.category, []).append(value)
         prompts.add(answer.prompt)

@@ -171,6 +171,11 @@ def _wrap_randomness(control: Control, step: Step) -> None:
         field = "temperature" if replaced else "top_p" if right.is_floating_point() else "top_k"
         return control.fault.expanded(field, right, own)
 
+    def constrain(original: Any, logits: Any, *args: Any) -> Any:
+        # On a CPU 0.32 dies of a step without a draft where a request has top-k and none top-p.
+        return original(logits, *args) if logits.shape[0] else logits
+
+    _wrap(rejection_sampler, "apply_sampling_constraints", constrain)
     _wrap(rejection_sampler, "expand_batch_to_tokens", expand)
     _wrap(rejection_sampler, "generate_uniform_probs", uniforms)
     _wrap(rejection_sampler, "sample_recovered_tokens", recover)
