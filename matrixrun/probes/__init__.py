@@ -4,7 +4,7 @@ protocol      Probe, Data, Source, Answered
 registry      get, names, resolve: the probes by name, one file each:
   equality    the same requests at every batch size, on every launch
   acceptance  reads the per-step data of equality's passes
-  sampling    several samples of each prompt at temperature 1
+  sampling    several samples of each prompt at temperature 1, some with settings that cut it
   processors  greedy answers with one logits processor on
   surface     the same requests streamed and in one piece, at every endpoint users take
   conversation  turns that build on the answers before them

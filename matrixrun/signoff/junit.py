@@ -70,6 +70,7 @@ APPLIED_BY: dict[str, tuple[str, ...]] = {
     "drafting": ("acceptance/conditional.", "acceptance/idle_share"),
     "repeats": ("acceptance/repeated.",),
     "fading": ("acceptance/early",),
+    "warm": ("reuse/again.",),
     "coverage": ("exposure/",),
 }
 FIGURES_ONLY = ("performance",)

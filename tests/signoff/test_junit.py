@@ -97,8 +97,8 @@ def test_a_healthy_cell_passes_every_check_that_applies_to_it(root: ElementTree.
 
     assert tuple(found) == CHECKS
     ends = {check: [child.tag for child in one] for check, one in found.items() if len(one)}
-    # Nothing was attached, asked twice, or has a known answer; the drafter is not read from facts.
-    none = ("attached", "known_answers", "prediction", "repeats")
+    # Nothing was attached, sent twice, or has a known answer; the drafter is not read from facts.
+    none = ("attached", "known_answers", "prediction", "repeats", "warm")
     assert ends == {check: ["skipped"] for check in none}
     assert "did not apply" in found["repeats"].find("skipped").get("message")  # type: ignore
 

@@ -6,7 +6,7 @@ from matrixrun.faultbench.specimen import NO_REPORT, Harm, Injection, fault, har
 
 SPECIMENS = (
     harmless(
-        "healthy-samples", "samples at temperature 1 with nothing switched on", "none",
+        "healthy-samples", "samples above temperature 0 with nothing switched on", "none",
         probe="sampling",
     ),
     fault(

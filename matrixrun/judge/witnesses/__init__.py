@@ -21,6 +21,7 @@ prediction    acceptance against what an n-gram drafter must propose
 drafting      draft positions and steps without a draft, within the on arm
 repeats       acceptance of a prompt sent again, against the first time
 fading        acceptance of prompts sent late, against those sent early
+warm          whether prompts sent again find their prefix in the cache
 coverage      rejections at each draft position
 power         whether enough was observed for the claim
 performance   speed and reuse, as figures
@@ -84,6 +85,7 @@ from matrixrun.judge.witnesses.surface import examine_surface
 from matrixrun.judge.witnesses.target_path import examine_target_path
 from matrixrun.judge.witnesses.turn_ends import examine_turn_ends
 from matrixrun.judge.witnesses.unexplained import examine_unexplained
+from matrixrun.judge.witnesses.warm import examine_warm
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,7 @@ WITNESSES = (
     Witness("drafting", examine_drafting),
     Witness("repeats", repeats.examine_repeats, repeats.RATE_TESTS),
     Witness("fading", fading.examine_fading, fading.RATE_TESTS),
+    Witness("warm", examine_warm),
     Witness("coverage", examine_coverage),
     Witness("power", examine_power),
     Witness("performance", examine_performance),
