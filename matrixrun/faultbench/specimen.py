@@ -40,9 +40,8 @@ class Specimen(msgspec.Struct, frozen=True, kw_only=True):
     `injection` goes into the on launch; with `in_both` into both, as a property of the engine.
     `report` is the public report it is modelled on, `harm` what it damages. `off_as_on` puts the
     off launch's own answers where the on arm's belong. `corrupting` ones may leave the engine's
-    state damaged and run last. `held_out` ones had not been run when the judge was last changed.
-    `method` names the on launch that it goes into, `probe` the further probe that shows it: the
-    probes of state have launches of their own, with a small cache.
+    state damaged and run last. `method` names the on launch that it goes into, `probe` the further
+    probe that shows it: the probes of state have launches of their own, with a small cache.
     """
 
     name: str
@@ -55,7 +54,6 @@ class Specimen(msgspec.Struct, frozen=True, kw_only=True):
     corrupting: bool = False
     load: Load = Load.PLAIN
     harm: Harm = Harm.OUTPUT
-    held_out: bool = False
     method: str = "draft_model"
     probe: str | None = None
 
@@ -68,7 +66,7 @@ class Specimen(msgspec.Struct, frozen=True, kw_only=True):
 def fault(name: str, what: str, report: str, injected: str, **others: Any) -> Specimen:
     """Return a fault whose injection is `injected`; what is no field of a specimen is a parameter
     of the injection."""
-    fields = ("load", "corrupting", "harm", "held_out", "method", "probe")
+    fields = ("load", "corrupting", "harm", "method", "probe")
     named = {key: others.pop(key) for key in fields if key in others}
     injection = Injection(name=injected, parameters=others)
     return Specimen(name=name, what=what, report=report, injection=injection, **named)

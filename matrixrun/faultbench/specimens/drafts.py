@@ -46,17 +46,16 @@ SPECIMENS = (
         "warm-drafts-wrong", "requests that hit the prefix cache get wrong drafts",
         "llama.cpp#26100", "warm-drafts", vocabulary=1024, harm=Harm.OTHER,
     ),
-    # Held out: none of these had been run when the judge was last changed.
     fault(
         "neighbours", "each request is offered its neighbour's draft", "vllm#55506",
-        "neighbours", harm=Harm.OTHER, held_out=True,
+        "neighbours", harm=Harm.OTHER,
     ),
     fault(
         "bonus-lost", "after a whole acceptance the token behind the draft is computed again",
-        NO_REPORT, "bonus-lost", harm=Harm.OTHER, held_out=True,
+        NO_REPORT, "bonus-lost", harm=Harm.OTHER,
     ),
     fault(
         "drafter-off-when-busy", "with 6 and more requests running drafts are not used", NO_REPORT,
-        "off-when-busy", running=6, harm=Harm.OTHER, held_out=True,
+        "off-when-busy", running=6, harm=Harm.OTHER,
     ),
 )  # fmt: skip

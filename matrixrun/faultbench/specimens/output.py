@@ -107,45 +107,44 @@ SPECIMENS = (
         "stale-row", "a moved request is computed with another's block table, more than 2 running",
         "vllm#55951", "stale-row", running=3, corrupting=True,
     ),
-    # Held out: none of these had been run when the judge was last changed.
     fault(
         "warm-hole", "requests that hit the prefix cache get a wrong first block", "vllm#43559",
-        "warm-hole", corrupting=True, held_out=True,
+        "warm-hole", corrupting=True,
     ),
     fault(
         "one-too-many", "one stale position is attended to after half of the whole acceptances",
-        "vllm#51571", "one-too-many", share=0.5, corrupting=True, held_out=True,
+        "vllm#51571", "one-too-many", share=0.5, corrupting=True,
     ),
     fault(
         "doubled", "a token is emitted twice in 1 of 50 steps", "vllm#39273",
-        "doubled", share=1 / 50, held_out=True,
+        "doubled", share=1 / 50,
     ),
     fault(
         "noisy-verification", "noise of 0.2 on the logits that drafts are verified against",
-        "sparkinfer#719", "noisy-verification", size=0.2, held_out=True,
+        "sparkinfer#719", "noisy-verification", size=0.2,
     ),
     fault(
         "stops-at-once", "one answer in 20 stops with its first token", "vllm#45060",
-        "stops-at-once", share=1 / 20, harm=Harm.OTHER, held_out=True,
+        "stops-at-once", share=1 / 20, harm=Harm.OTHER,
     ),
     fault(
         "lenient-acceptance", "a draft token is accepted up to 0.7 nats behind the best",
-        NO_REPORT, "lenient-acceptance", nats=0.7, held_out=True,
+        NO_REPORT, "lenient-acceptance", nats=0.7,
     ),
     fault(
         "logprobs-shifted", "in steps of several tokens logprobs are those of the next row",
-        NO_REPORT, "logprobs-shifted", held_out=True,
+        NO_REPORT, "logprobs-shifted",
     ),
     fault(
         "periodic-loop", "one request in 12 repeats its last 5 tokens for ever, after 16",
-        "vllm-ascend#14686", "periodic-loop", every=12, after=16, period=5, held_out=True,
+        "vllm-ascend#14686", "periodic-loop", every=12, after=16, period=5,
     ),
     fault(
         "over-the-limit", "the output limit is looked at when a step's tokens are all appended",
-        NO_REPORT, "over-the-limit", harm=Harm.OTHER, held_out=True,
+        NO_REPORT, "over-the-limit", harm=Harm.OTHER,
     ),
     fault(
         "stalled", "one request in 16 never goes on after 20 tokens", "llama.cpp#28060",
-        "stalled", every=16, after=20, harm=Harm.OTHER, held_out=True,
+        "stalled", every=16, after=20, harm=Harm.OTHER,
     ),
 )  # fmt: skip

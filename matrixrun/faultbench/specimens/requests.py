@@ -116,17 +116,16 @@ SPECIMENS = (
         "accepted in requests that ask for no logprobs", NO_REPORT, "let-through-unlogged",
         share=1, probe="accuracy",
     ),
-    # Held out: none of these had been run when the judge was last changed.
     fault(
         "sticky-noise", "drafts are accepted by the same random numbers in every step",
-        NO_REPORT, "sticky-noise", harm=Harm.OTHER, probe="sampling", held_out=True,
+        NO_REPORT, "sticky-noise", harm=Harm.OTHER, probe="sampling",
     ),
     fault(
         "one-number-a-draft", "all tokens of a draft are accepted by one random number",
-        NO_REPORT, "one-number-a-draft", harm=Harm.OTHER, probe="sampling", held_out=True,
+        NO_REPORT, "one-number-a-draft", harm=Harm.OTHER, probe="sampling",
     ),
     fault(
         "flatter-acceptance", "drafts are accepted by the law at twice the temperature",
-        NO_REPORT, "flatter-acceptance", harm=Harm.OTHER, probe="sampling", held_out=True,
+        NO_REPORT, "flatter-acceptance", harm=Harm.OTHER, probe="sampling",
     ),
 )  # fmt: skip

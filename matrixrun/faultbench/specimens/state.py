@@ -46,47 +46,45 @@ SPECIMENS = (
         "leaked-block", "a block of the cache is lost at 1 rejection in 20", NO_REPORT,
         "leaked-block", share=1 / 20, most=4, harm=Harm.OTHER, probe="pressure", corrupting=True,
     ),
-    # Held out: none of these had been run when the judge was last changed.
     # What they damage is found under the trial's own cache namespace alone.
     fault(
         "wiped-end", "an answer that ends inside an accepted draft leaves a wrong block behind",
-        "jundot/omlx#3724", "wiped-end", block_size=32, probe="conversation", held_out=True,
+        "jundot/omlx#3724", "wiped-end", block_size=32, probe="conversation",
     ),
     fault(
         "found-after-eviction", "an evicted prefix is still found, and holds another request's KV",
-        "sglang#38031", "found-after-eviction", probe="pressure", held_out=True,
+        "sglang#38031", "found-after-eviction", probe="pressure",
     ),
     fault(
         "short-prefill", "of a prompt as long as a verification step no KV is kept", "vllm#53051",
-        "short-prefill", probe="pressure", held_out=True,
+        "short-prefill", probe="pressure",
     ),
     fault(
         "chunk-lost", "a chunk of a prefill loses the KV of its last position, but for the last",
-        "TensorRT-LLM#18295", "chunk-lost", probe="pressure", held_out=True,
+        "TensorRT-LLM#18295", "chunk-lost", probe="pressure",
     ),
     fault(
         "long-context-hole", "contexts beyond 3/4 of the longest one read a wrong first block",
-        "vllm#52475", "long-context-hole", share=0.75, probe="pressure", held_out=True,
+        "vllm#52475", "long-context-hole", share=0.75, probe="pressure",
     ),
     fault(
         "hits-lost", "nothing is ever found in the prefix cache", "vllm#42317", "never-published",
-        block_size=32, harm=Harm.OTHER, held_out=True,
+        block_size=32, harm=Harm.OTHER,
     ),
     fault(
         "hits-lost-in-turns", "the same, in conversations", "vllm#42317", "never-published",
-        block_size=32, harm=Harm.OTHER, probe="conversation", held_out=True,
+        block_size=32, harm=Harm.OTHER, probe="conversation",
     ),
     fault(
         "first-hit-lost", "the first repeat of a prompt misses the prefix cache, later ones hit",
-        "vllm#53504", "first-hit-lost", harm=Harm.OTHER, probe="pressure", held_out=True,
+        "vllm#53504", "first-hit-lost", harm=Harm.OTHER, probe="pressure",
     ),
     fault(
         "stop-string-missed", "a stop string that ends inside a step of several tokens is not seen",
-        NO_REPORT, "stop-string-missed", harm=Harm.OTHER, probe="conversation", held_out=True,
+        NO_REPORT, "stop-string-missed", harm=Harm.OTHER, probe="conversation",
     ),
     fault(
         "dies-on-resume", "the engine dies when a request goes on after a preemption",
         "vllm#49620", "dies-on-resume", harm=Harm.OTHER, probe="pressure", corrupting=True,
-        held_out=True,
     ),
 )  # fmt: skip
