@@ -26,7 +26,14 @@ FAULTS = {
     "leaked-step": "ledger",
     "answers-uncached": "reuse",
     "leaked-block": "leak",
+    "short-prefill": "unexplained-token [pressure]",
+    "chunk-lost": "unexplained-token",
+    "long-context-hole": "unexplained-token [pressure]",
+    "hits-lost-in-turns": "reuse",
+    "dies-on-resume": "died",
 }
+# Nothing looks at what these damage: docs/faultbench.md says what would.
+MISSED = ("first-hit-lost", "stop-string-missed")
 HARMLESS = tuple(f"healthy-{probe}" for probe in STATE_PROBES)
 
 
@@ -41,7 +48,8 @@ def line(bench: BenchResult, name: str) -> Line:
 
 
 def test_each_fault_of_the_bench_is_among_these():
-    assert set(FAULTS) == {one.name for one in SPECIMENS if one.of_state and not one.harmless}
+    known = {one.name for one in SPECIMENS if one.of_state and not one.harmless}
+    assert {*FAULTS, *MISSED} == known
 
 
 @pytest.mark.parametrize(("name", "finding"), FAULTS.items())
