@@ -43,12 +43,19 @@ def answer(name: str, *, cached: int = 0, reason: str = "length", prompt: str = 
 
 
 def told(
-    on_records, on=(), *, off_records=(), off=(), first: PassRecord | None = None, attached=False
+    on_records,
+    on=(),
+    *,
+    off_records=(),
+    off=(),
+    null=(),
+    first: PassRecord | None = None,
+    attached=False,
 ):
     observed = ProbeObserved(
         kind="pressure",
         compared=True,
-        observations={"on": tuple(on), "off": tuple(off)},
+        observations={"on": tuple(on), "off": tuple(off), "null": tuple(null)},
         scores={},
         records={"on": tuple(on_records), "off": tuple(off_records)},
     )
@@ -143,3 +150,38 @@ def test_what_was_in_use_before_is_no_leak():
     used = {**IDLE, "kv_cache_usage_perc": 0.25}
     records = [record("identical", before=used), record("end", after=used)]
     assert told(records, [answer("identical.0.0")]).findings == ()
+
+
+def copies(*cached: int) -> list[Observation]:
+    """The identical request three times, which take so many tokens from the cache."""
+    return [answer(f"identical.0.{copy}", cached=taken) for copy, taken in enumerate(cached)]
+
+
+def test_the_first_repetition_that_finds_nothing_is_a_fault():
+    (found,) = told(
+        [record("identical")], copies(0, 0, 64), off=copies(0, 64, 64), null=copies(0, 64, 64)
+    ).findings
+    assert (found.kind, found.severity) == ("reuse", Severity.FAULT)
+    assert found.numbers["requests"] == 1
+    assert found.numbers["tokens"] == 64
+
+
+@pytest.mark.parametrize(
+    ("on", "off", "null"),
+    [
+        ((0, 64, 64), (0, 64, 64), (0, 64, 64)),
+        ((0, 64, 64), (0, 0, 64), (0, 0, 64)),  # more than the off arm
+        ((0, 63, 63), (0, 64, 64), (0, 64, 64)),  # one token, where the engine names no blocks
+        ((0, 0, 64), (0, 64, 64), (0, 0, 64)),  # the control does the same
+    ],
+)
+def test_what_the_off_arms_do_as_well_is_not_accused(on, off, null):
+    found = told([record("identical")], copies(*on), off=copies(*off), null=copies(*null))
+    assert found.findings == ()
+
+
+def test_on_a_server_of_others_a_lost_prefix_is_a_notice():
+    (found,) = told(
+        [record("identical")], copies(0, 0, 64), off=copies(0, 64, 64), attached=True
+    ).findings
+    assert found.severity is Severity.NOTICE

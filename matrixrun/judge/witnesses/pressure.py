@@ -14,6 +14,8 @@ from matrixrun.evidence.verdicts import CellEvidence, Finding, Severity, Verdict
 from matrixrun.judge import counters
 from matrixrun.judge.case import ProbeObserved
 from matrixrun.judge.testimony import Objection, Testimony
+from matrixrun.judge.witnesses.reuse import KIND as REUSE
+from matrixrun.judge.witnesses.reuse import granularity
 
 if TYPE_CHECKING:
     from matrixrun.judge.witnesses import ProbeExamination
@@ -40,6 +42,7 @@ def examine_pressure(examination: ProbeExamination) -> Testimony:
             reason = f"pressure: asked for and never happened on the on arm: {TEXTS[name]}"
             told += Testimony(objections=(Objection(Verdict.INCONCLUSIVE, reason),))
     attached = bool(examination.evidence.outcomes["on"].facts.get("attached"))
+    told += _missed(observed, examination.evidence, attached=attached)
     return told + _leaks(observed, examination.evidence, attached=attached)
 
 
@@ -126,6 +129,35 @@ TEXTS = {
     "preemptions": "a request preempted",
     "requests_dropped": "a request dropped in flight",
 }
+
+
+def _missed(observed: ProbeObserved, evidence: CellEvidence, *, attached: bool) -> Testimony:
+    """Return a fault where the identical request, sent again with nothing else on the engine, takes
+    less from the on arm's cache than from the off arm's by more than the cache's granularity, and
+    not from the control's; a notice where others use the server."""
+    size, dropped = granularity(evidence)
+    cached = {
+        arm: {one.request: one.cached_tokens for one in _answers(observed, arm, "identical")}
+        for arm in ("on", "off", "null")
+    }
+
+    def less(arm: str, name: str) -> int:
+        taken, usual = cached[arm].get(name), cached["off"][name]
+        return 0 if taken is None or usual is None else usual - taken
+
+    names = sorted(cached["off"])
+    lost = [name for name in names if less("on", name) > size * (1 + dropped)]
+    if not lost or any(less("null", name) > size for name in names):
+        return Testimony()
+    worst = max(lost, key=lambda name: less("on", name))
+    text = (
+        f"the identical request, alone on the engine, takes less from the on arm's cache in "
+        f"{len(lost)} of {len(names)} cases, by {less('on', worst)} tokens in {worst}; at most "
+        f"{size * (1 + dropped)} are the cache's granularity"
+    )
+    severity = Severity.NOTICE if attached else Severity.FAULT
+    numbers = {"requests": len(lost), "tokens": less("on", worst), "granularity": size}
+    return Testimony((Finding(kind=REUSE, severity=severity, text=text, numbers=numbers),))
 
 
 def _leaks(observed: ProbeObserved, evidence: CellEvidence, *, attached: bool) -> Testimony:
