@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from matrixrun.evidence.requests import ScoreRequest
-from matrixrun.evidence.verdicts import Finding, Verdict
+from matrixrun.evidence.verdicts import Finding, Severity, Verdict
 
 
 @dataclass(frozen=True)
@@ -50,3 +52,19 @@ class Testimony:
             rates=self.rates + other.rates,
             wants=self.wants + other.wants,
         )
+
+
+# Most tests have nothing to tell apart while nothing is wrong. Those of figures that differ from
+# prompt to prompt use up what a sweep's 5 % gives them, and accuse a healthy cell in a hundred.
+RARE = 1e-4
+SELDOM = 1e-2
+
+
+def where_rare(p_value: float, finding: Finding) -> Testimony:
+    """Return the test of such a figure: its finding counts where chance does that once in 10,000
+    times, and is a notice where it does once in a hundred."""
+    if p_value < RARE:
+        return Testimony(rates=(RateTest(p_value, finding),))
+    if p_value < SELDOM:
+        return Testimony((msgspec.structs.replace(finding, severity=Severity.NOTICE),))
+    return Testimony()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from matrixrun.evidence.verdicts import Severity, Verdict
@@ -88,8 +89,8 @@ def test_a_prompt_sent_again_is_not_late():
 
 
 def test_in_whatever_order_they_come_few_healthy_sweeps_are_near_an_accusation(monkeypatch):
-    for name, value in (("LEAST_RELATIVE", -99.0), ("NOTICE_LEVEL", 2.0), ("LEVEL", 2.0)):
-        monkeypatch.setattr(f"matrixrun.judge.witnesses.fading.{name}", value)
+    monkeypatch.setattr("matrixrun.judge.witnesses.fading.LEAST_RELATIVE", -99.0)
+    monkeypatch.setattr("matrixrun.judge.testimony.RARE", 2.0)
     random, found = np.random.default_rng(4), []
     examination = examine(build_case(CELL, SETTINGS, 1))
     for _ in range(400):
@@ -102,3 +103,12 @@ def test_in_whatever_order_they_come_few_healthy_sweeps_are_near_an_accusation(m
         found += [rate.p_value for rate in told.rates]
     assert len(found) == 400
     assert np.mean(np.array(found) < 0.05) < 0.08
+
+
+def test_on_a_server_of_others_it_is_a_notice():
+    worse = worse_from(PROMPTS // 3)
+    ends = worse.evidence.outcomes
+    told = msgspec.structs.replace(ends["on"], facts={**ends["on"].facts, "attached": True})
+    evidence = msgspec.structs.replace(worse.evidence, outcomes={**ends, "on": told})
+    (found,) = fading(result_of(replace(worse, evidence=evidence)))
+    assert found.severity is Severity.NOTICE

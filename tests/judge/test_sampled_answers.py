@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from matrixrun.evidence.verdicts import Severity, Verdict
+from matrixrun.evidence.verdicts import Finding, Severity, Verdict
 from matrixrun.judge import JudgeSettings, Setting, drawn_with, judge_sweep
 from matrixrun.judge.betting import (
     Draws,
@@ -21,6 +21,7 @@ from matrixrun.judge.betting import (
 )
 from matrixrun.judge.laws import law_of, law_under
 from matrixrun.judge.sampled import offers_single_tokens, sampled
+from matrixrun.judge.testimony import where_rare
 
 from .sampling_simulator import Sampler, cell, greedy, observed, under, unreduced
 
@@ -142,6 +143,14 @@ def test_samples_that_share_their_noise_fail_although_each_follows_the_law():
     assert faults(result) == {"correlated-samples"}
 
 
+def test_what_chance_does_to_whole_answers_now_and_then_is_a_notice():
+    text = Finding(kind="sample-similarity", severity=Severity.FAULT, text="less alike", numbers={})
+    for p_value, rates, notices in ((5e-5, 1, 0), (5e-3, 0, 1), (5e-2, 0, 0)):
+        told = where_rare(p_value, text)
+        assert len(told.rates) == rates
+        assert [one.severity for one in told.findings] == [Severity.NOTICE] * notices
+
+
 def test_scores_of_another_target_accuse_nobody():
     """The off arms lose to the same bets: it is A's law that is not theirs."""
     result = result_of(observed(Sampler(seed=1, noise=2.0), noise=0.0))
@@ -187,7 +196,7 @@ def test_rounding_at_the_border_of_a_cut_accuses_nobody(noise):
 
 @pytest.mark.parametrize("field", ["temperature", "top_k", "top_p"])
 def test_settings_that_do_not_reach_draft_positions_fail(field):
-    result = result_of(observed(Sampler(seed=1, unreached=(field,)), tokens=48, cut=8))
+    result = result_of(observed(Sampler(seed=1, unreached=(field,)), tokens=64, cut=16))
     assert result.verdict is Verdict.FAIL
     told = next(one.text for one in result.findings if one.kind == "distribution")
     assert "tokens under" in told or "request's settings" in told

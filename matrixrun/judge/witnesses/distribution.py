@@ -23,7 +23,7 @@ from matrixrun.judge.case import Floats
 from matrixrun.judge.laws import Setting
 from matrixrun.judge.sampled import Sampled, offers_single_tokens, sampled
 from matrixrun.judge.statistics import sign_flip_p_value
-from matrixrun.judge.testimony import Objection, RateTest, Testimony
+from matrixrun.judge.testimony import Objection, RateTest, Testimony, where_rare
 
 if TYPE_CHECKING:
     from matrixrun.judge.witnesses import ProbeExamination
@@ -159,7 +159,7 @@ def _compared(arms: dict[str, Sampled]) -> Testimony:
             kind=kind, severity=Severity.FAULT, text=f"[{PROBE}] {text} (p = {p_value:.2g})",
             numbers={"p_value": p_value, "prompts": len(names)},
         )  # fmt: skip
-        told += Testimony(rates=(RateTest(p_value, finding),))
+        told += where_rare(p_value, finding)
     return told
 
 

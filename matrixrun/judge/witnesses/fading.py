@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import numpy as np
 
 from matrixrun.evidence.verdicts import Finding, Severity
@@ -17,47 +18,45 @@ from matrixrun.judge.case import Case, Floats
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.statistics import sign_flip_p_value
 from matrixrun.judge.steps import first_taken
-from matrixrun.judge.testimony import RateTest, Testimony
+from matrixrun.judge.testimony import Testimony, where_rare
 from matrixrun.judge.witnesses.attached import is_attached
 
 RATE_TESTS = 1
 KIND = "fading-acceptance"
 # A difference of less is none that anybody would stop an upgrade for.
 LEAST_RELATIVE = 0.1
-# Acceptance differs from prompt to prompt, so that this test uses up what it is given where most
-# others have nothing to tell apart: of a sweep's 5 % it would accuse one healthy cell in 160.
-LEVEL = 1e-4
-NOTICE_LEVEL = 0.01
-# With fewer pairs chance does anything more often than that.
+# With fewer pairs nothing is so rare.
 LEAST_PAIRS = 14
 
 
 def examine_fading(examination: Examination) -> Testimony:
     """Return the test whether the first draft token is taken less often in prompts sent late than
     in those of their category sent early: the first of a category and its last are a pair, and so
-    on inwards. Their order being drawn, each difference is as likely to be the other way round. A
-    fault where they lose a tenth and more and chance does that once in 10,000 times; a notice where
-    it is once in a hundred, and on a server that has other clients."""
+    on inwards. Their order being drawn, each difference is as likely to be the other way round.
+    A loss of less than a tenth is none; on a server that has other clients it is a notice."""
     pairs = _pairs(examination.case)
     if pairs.shape[0] < LEAST_PAIRS:
         return Testimony()
     early, late = (float(one) for one in pairs.mean(axis=0))
     told = Testimony(metrics={"acceptance/early": early, "acceptance/late": late})
-    p_value = sign_flip_p_value(pairs[:, 0] - pairs[:, 1])
-    if late >= (1.0 - LEAST_RELATIVE) * early or p_value >= NOTICE_LEVEL:
+    if late >= (1.0 - LEAST_RELATIVE) * early:
         return told
+    p_value = sign_flip_p_value(pairs[:, 0] - pairs[:, 1])
     text = (
         f"the first draft token is taken in {late:.1%} of the steps of prompts sent late, in "
         f"{early:.1%} of those of their category sent early ({pairs.shape[0]} pairs, "
         f"p = {p_value:.2g})"
     )
     numbers = {"early": early, "late": late, "pairs": pairs.shape[0], "p_value": p_value}
-    sure = p_value < LEVEL and not is_attached(examination)
-    severity = Severity.FAULT if sure else Severity.NOTICE
-    finding = Finding(kind=KIND, severity=severity, text=text, numbers=numbers)
-    if not sure:
-        return told + Testimony((finding,))
-    return told + Testimony(rates=(RateTest(p_value, finding),))
+    finding = Finding(kind=KIND, severity=Severity.FAULT, text=text, numbers=numbers)
+    tested = where_rare(p_value, finding)
+    return told + (_noticed(tested) if is_attached(examination) else tested)
+
+
+def _noticed(tested: Testimony) -> Testimony:
+    """Return a test's finding as a notice: the load of a server with other clients is theirs too."""
+    found = (*tested.findings, *(one.finding for one in tested.rates))
+    return Testimony(tuple(msgspec.structs.replace(one, severity=Severity.NOTICE) for one in found))
 
 
 def _pairs(case: Case) -> Floats:
