@@ -54,7 +54,7 @@ def examine_fading(examination: Examination) -> Testimony:
 
 
 def _noticed(tested: Testimony) -> Testimony:
-    """Return a test's finding as a notice: the load of a server with other clients is theirs too."""
+    """Return a test's finding as a notice: other clients' load is in what such a server does."""
     found = (*tested.findings, *(one.finding for one in tested.rates))
     return Testimony(tuple(msgspec.structs.replace(one, severity=Severity.NOTICE) for one in found))
 
