@@ -136,28 +136,40 @@ def _missed(observed: ProbeObserved, evidence: CellEvidence, *, attached: bool) 
     less from the on arm's cache than from the off arm's by more than the cache's granularity, and
     not from the control's; a notice where others use the server."""
     size, dropped = granularity(evidence)
-    cached = {
-        arm: {one.request: one.cached_tokens for one in _answers(observed, arm, "identical")}
-        for arm in ("on", "off", "null")
-    }
+    cached = {arm: _identical(observed, arm) for arm in ("on", "off", "null")}
 
-    def less(arm: str, name: str) -> int:
-        taken, usual = cached[arm].get(name), cached["off"][name]
-        return 0 if taken is None or usual is None else usual - taken
-
-    names = sorted(cached["off"])
-    lost = [name for name in names if less("on", name) > size * (1 + dropped)]
-    if not lost or any(less("null", name) > size for name in names):
+    less = {arm: _less(cached[arm], cached["off"]) for arm in ("on", "null")}
+    lost = {name: tokens for name, tokens in less["on"].items() if tokens > size * (1 + dropped)}
+    if not lost or any(tokens > size for tokens in less["null"].values()):
         return Testimony()
-    worst = max(lost, key=lambda name: less("on", name))
+    worst = max(lost, key=lambda name: lost[name])
     text = (
-        f"the identical request, alone on the engine, takes less from the on arm's cache in "
-        f"{len(lost)} of {len(names)} cases, by {less('on', worst)} tokens in {worst}; at most "
-        f"{size * (1 + dropped)} are the cache's granularity"
+        f"copies of the identical request, alone on the engine, take less from the on arm's cache "
+        f"than from the off arm's at {len(lost)} of {len(cached['off'])} prompts, by up to "
+        f"{lost[worst]} tokens ({worst}); {size * (1 + dropped)} are the cache's granularity"
     )
     severity = Severity.NOTICE if attached else Severity.FAULT
-    numbers = {"requests": len(lost), "tokens": less("on", worst), "granularity": size}
+    numbers = {"prompts": len(lost), "tokens": lost[worst], "granularity": size}
     return Testimony((Finding(kind=REUSE, severity=severity, text=text, numbers=numbers),))
+
+
+def _identical(observed: ProbeObserved, arm: str) -> dict[str, list[int]]:
+    """Return what the copies of each prompt took from the cache, the least first: the control sends
+    them in another order."""
+    found: dict[str, list[int]] = {}
+    for one in _answers(observed, arm, "identical"):
+        if one.cached_tokens is not None:
+            found.setdefault(one.prompt, []).append(one.cached_tokens)
+    return {prompt: sorted(taken) for prompt, taken in found.items()}
+
+
+def _less(some: dict[str, list[int]], usual: dict[str, list[int]]) -> dict[str, int]:
+    """Return by how much the copies of each prompt take less at most than the usual ones."""
+    return {
+        name: max(most - taken for most, taken in zip(copies, some[name], strict=True))
+        for name, copies in usual.items()
+        if len(some.get(name, ())) == len(copies)
+    }
 
 
 def _leaks(observed: ProbeObserved, evidence: CellEvidence, *, attached: bool) -> Testimony:
