@@ -70,7 +70,7 @@ def accepted_a_step(case: Case) -> Floats:
     count = len(case.requests)
     total = np.bincount(steps.owner[used], minlength=count).astype(np.float64)
     taken = np.bincount(steps.owner[used], weights=steps.accepted[used], minlength=count)
-    return np.divide(taken, total, out=np.full(count, np.nan), where=total > 0)
+    return np.asarray(np.divide(taken, total, out=np.full(count, np.nan), where=total > 0))
 
 
 def first_taken(case: Case) -> Floats:
@@ -80,7 +80,7 @@ def first_taken(case: Case) -> Floats:
     used = steps.verified & ~steps.last
     total = np.bincount(steps.owner[used], minlength=count).astype(np.float64)
     taken = np.bincount(steps.owner[used], weights=steps.accepted[used] > 0, minlength=count)
-    return np.divide(taken, total, out=np.full(count, np.nan), where=total > 0)
+    return np.asarray(np.divide(taken, total, out=np.full(count, np.nan), where=total > 0))
 
 
 def draft_length(case: Case, steps: Steps) -> int:

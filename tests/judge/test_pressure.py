@@ -154,10 +154,7 @@ def test_what_was_in_use_before_is_no_leak():
 
 def copies(*cached: int) -> list[Observation]:
     """The identical request three times, which take so many tokens from the cache."""
-    return [
-        answer(f"identical.0.{copy}", cached=taken, prompt="identical.0")
-        for copy, taken in enumerate(cached)
-    ]
+    return [answer(f"identical.0.{copy}", cached=taken) for copy, taken in enumerate(cached)]
 
 
 def test_the_first_repetition_that_finds_nothing_is_a_fault():
@@ -165,7 +162,7 @@ def test_the_first_repetition_that_finds_nothing_is_a_fault():
         [record("identical")], copies(0, 0, 64), off=copies(0, 64, 64), null=copies(64, 64, 0)
     ).findings
     assert (found.kind, found.severity) == ("reuse", Severity.FAULT)
-    assert found.numbers["prompts"] == 1
+    assert found.numbers["requests"] == 1
     assert found.numbers["tokens"] == 64
 
 

@@ -39,7 +39,7 @@ def record(name: str, preempted: float = 0.0) -> PassRecord:
 def examined(
     probe: str, on, *, off=(), records=(), ledgers=None, end: LaunchEnd | None = LaunchEnd.SERVED
 ) -> testimony.Testimony:
-    """Return what the probe's own witness says, beside launches for planned drafts and a ledger,
+    """Return what the probe's own witnesses say, beside launches for planned drafts and a ledger,
     which ended so (None: there are none)."""
     evidence = simulate(Pair(prompts=2, tokens=4)).evidence
     plain = evidence.outcomes["on"]
@@ -64,10 +64,12 @@ def examined(
         scores={},
         records={"on": tuple(records)},
     )
-    (witness,) = (one for one in PROBE_WITNESSES if one.probe == probe)
-    return witness.examine(
-        ProbeExamination(evidence, JudgeSettings(), observed, None, {}, ledgers or {})
-    )
+    examination = ProbeExamination(evidence, JudgeSettings(), observed, None, {}, ledgers or {})
+    told = testimony.Testimony()
+    for witness in PROBE_WITNESSES:
+        if witness.probe == probe:
+            told += witness.examine(examination)
+    return told
 
 
 def missing(found: testimony.Testimony) -> str:

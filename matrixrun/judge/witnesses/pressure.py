@@ -145,26 +145,26 @@ def _missed(observed: ProbeObserved, evidence: CellEvidence, *, attached: bool) 
     worst = max(lost, key=lambda name: lost[name])
     text = (
         f"copies of the identical request, alone on the engine, take less from the on arm's cache "
-        f"than from the off arm's at {len(lost)} of {len(cached['off'])} prompts, by up to "
+        f"than from the off arm's, {len(lost)} of {len(cached['off'])} requests, by up to "
         f"{lost[worst]} tokens ({worst}); {size * (1 + dropped)} are the cache's granularity"
     )
     severity = Severity.NOTICE if attached else Severity.FAULT
-    numbers = {"prompts": len(lost), "tokens": lost[worst], "granularity": size}
+    numbers = {"requests": len(lost), "tokens": lost[worst], "granularity": size}
     return Testimony((Finding(kind=REUSE, severity=severity, text=text, numbers=numbers),))
 
 
 def _identical(observed: ProbeObserved, arm: str) -> dict[str, list[int]]:
-    """Return what the copies of each prompt took from the cache, the least first: the control sends
-    them in another order."""
+    """Return what the copies of each request took from the cache, the least first: the control
+    sends them in another order."""
     found: dict[str, list[int]] = {}
     for one in _answers(observed, arm, "identical"):
         if one.cached_tokens is not None:
-            found.setdefault(one.prompt, []).append(one.cached_tokens)
-    return {prompt: sorted(taken) for prompt, taken in found.items()}
+            found.setdefault(one.request.rpartition(".")[0], []).append(one.cached_tokens)
+    return {name: sorted(taken) for name, taken in found.items()}
 
 
 def _less(some: dict[str, list[int]], usual: dict[str, list[int]]) -> dict[str, int]:
-    """Return by how much the copies of each prompt take less at most than the usual ones."""
+    """Return by how much the copies of each request take less at most than the usual ones."""
     return {
         name: max(most - taken for most, taken in zip(copies, some[name], strict=True))
         for name, copies in usual.items()
