@@ -49,13 +49,16 @@ def read(files: list[Path]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def draw_regret(lines: dict[str, Any], trials: list[dict[str, Any]], out: Path) -> None:
-    """Draw each trial's largest regret, specimens in order of it, with the ceilings."""
+    """Draw each trial's largest regret, specimens in order of it, with the ceilings; without those
+    that moved no token, whose number is told."""
     shown = [one for one in trials if one["ceiling"] > 0]
     largest = {
         name: max((one["regret_max"] for one in shown if one["specimen"] == name), default=0.0)
         for name in lines
     }
-    order = sorted(largest, key=lambda name: (lines[name]["harmless"], largest[name], name))
+    moved = [name for name in largest if largest[name] > LEAST_SHOWN]
+    shown = [one for one in shown if one["specimen"] in moved]
+    order = sorted(moved, key=lambda name: (lines[name]["harmless"], largest[name], name))
     places = {name: place for place, name in enumerate(order)}
     figure, axes = plt.subplots(figsize=(8, 0.2 * len(order) + 1.2))
     for harmless, colour, label in ((True, HARMLESS, "harmless"), (False, FAULTY, "fault")):
@@ -71,7 +74,13 @@ def draw_regret(lines: dict[str, Any], trials: list[dict[str, Any]], out: Path) 
     )  # fmt: skip
     axes.set_xscale("log")
     axes.set_yticks(range(len(order)), order, fontsize=7)
-    axes.set_xlabel(f"largest regret of a trial, nats (at the left edge: at most {LEAST_SHOWN:g})")
+    axes.set_ylim(-1, len(order))
+    left = [lines[name]["harmless"] for name in largest if name not in moved]
+    axes.set_xlabel(
+        f"largest regret of a trial, nats (at the left edge: at most {LEAST_SHOWN:g})\nnot shown: "
+        f"{len(left)} specimens that moved no token, {sum(left)} of them harmless",
+        fontsize=8,
+    )
     axes.legend(loc="lower right", fontsize=8)
     axes.grid(axis="x", alpha=0.3)
     figure.tight_layout()
