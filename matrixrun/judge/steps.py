@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,21 +67,22 @@ def accepted_a_step(case: Case) -> Floats:
     """Return the draft tokens that each request's verification steps accept on average [requests],
     without its last step, which the output limit may have cut; NaN where it has no other."""
     steps = steps_of(case)
-    used = steps.verified & ~steps.last
-    count = len(case.requests)
-    total = np.bincount(steps.owner[used], minlength=count).astype(np.float64)
-    taken = np.bincount(steps.owner[used], weights=steps.accepted[used], minlength=count)
-    return np.asarray(np.divide(taken, total, out=np.full(count, np.nan), where=total > 0))
+    return _by_request(case, steps, steps.accepted)
 
 
 def first_taken(case: Case) -> Floats:
     """Return in what share of each request's verification steps the first draft token was accepted
     [requests], whatever their drafts' lengths; NaN where it has none."""
-    steps, count = steps_of(case), len(case.requests)
-    used = steps.verified & ~steps.last
+    steps = steps_of(case)
+    return _by_request(case, steps, steps.accepted > 0)
+
+
+def _by_request(case: Case, steps: Steps, values: NDArray[Any]) -> Floats:
+    """Return the mean of `values` [S] over each request's steps but its last [requests]."""
+    used, count = steps.verified & ~steps.last, len(case.requests)
     total = np.bincount(steps.owner[used], minlength=count).astype(np.float64)
-    taken = np.bincount(steps.owner[used], weights=steps.accepted[used] > 0, minlength=count)
-    return np.asarray(np.divide(taken, total, out=np.full(count, np.nan), where=total > 0))
+    summed = np.bincount(steps.owner[used], weights=values[used], minlength=count)
+    return np.asarray(np.divide(summed, total, out=np.full(count, np.nan), where=total > 0))
 
 
 def draft_length(case: Case, steps: Steps) -> int:
