@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
@@ -15,11 +16,19 @@ from matrixrun.fanout.actor import PassAnswer
 from matrixrun.faultbench.pair import PLACES, Pair
 from matrixrun.judge import ProbeObserved
 from matrixrun.matrix import fingerprint
-from matrixrun.probes import Answered, Data, Emitted, Probe, Source
+from matrixrun.probes import Answered, Data, Emitted, Probe, Scoring, Source
 from matrixrun.workloads import Workload
 
 T = TypeVar("T")
 ByArm = Mapping[str, tuple[T, ...]]
+
+
+class Asked(NamedTuple):
+    """The requests that a probe has for a workload, but for those of the prompts left out."""
+
+    probe: Probe
+    workload: Workload
+    without: Collection[str]
 
 
 class Sent(NamedTuple):
@@ -37,15 +46,16 @@ class OffSide:
     scores: dict[str, tuple[Score, ...]] = field(default_factory=dict)
 
 
-def send(pair: Pair, role: Role, probe: Probe, workload: Workload, key: str) -> dict[str, Sent]:
+def send(pair: Pair, role: Role, asked: Asked, key: str) -> dict[str, Sent]:
     """Send a probe's passes to a launch, in cache namespaces of `key`; returns what was observed
     by the id of the pass."""
-    launch, matrix = pair.launch(role), pair.bench.matrix
-    passes, observed = probe.passes(launch, [pair.cell], workload, matrix), {}
+    launch, matrix, workload = pair.launch(role), pair.bench.matrix, asked.workload
+    passes, observed = asked.probe.passes(launch, [pair.cell], workload, matrix), {}
     pass_ = next(passes, None)
     while pass_ is not None:
         salt = fingerprint([pass_.salt, key])
-        answer = pair.run(role, msgspec.structs.replace(pass_, salt=salt))
+        requests = tuple(one for one in pass_.requests if one.prompt not in asked.without)
+        answer = pair.run(role, msgspec.structs.replace(pass_, salt=salt, requests=requests))
         seen = probes.with_prompts(pass_, answer.observations, workload)
         observed[pass_.id] = Sent(seen, _record(launch.id, pass_.id, answer))
         try:
@@ -55,41 +65,23 @@ def send(pair: Pair, role: Role, probe: Probe, workload: Workload, key: str) -> 
     return observed
 
 
-def observe(
-    pair: Pair,
-    kind: str,
-    workload: Workload,
-    off: OffSide,
-    key: str,
-) -> ProbeObserved:
+def observe(pair: Pair, asked: Asked, off: OffSide, key: str) -> ProbeObserved:
     """Return what the probe saw of the on launch now, and of the off launch when `off` was filled
-    or now; the on arm's answers are scored by A."""
-    probe, scorer = probes.get(kind), pair.launch(Role.A).id
-    if not off.passes:
-        off.passes = send(pair, Role.A, probe, workload, key)
-    role = PLACES.get(kind, Role.ON)
-    sent = {
-        Source(pair.launch(role).id, name): one
-        for name, one in send(pair, role, probe, workload, key).items()
-    }
-    sent |= {Source(scorer, name): one for name, one in off.passes.items()}
+    or now, beside it; the on arm's answers are scored by A."""
+    probe, scorer = asked.probe, pair.launch(Role.A).id
+    role = PLACES.get(probe.kind, Role.ON)
+    with ThreadPoolExecutor(1) as beside:
+        ours = beside.submit(send, pair, role, asked, key)
+        if not off.passes:
+            off.passes = send(pair, Role.A, asked, key)
+            _, off.scores = _scored(pair, asked, _sources(scorer, off.passes), {})
+        theirs = _sources(scorer, off.passes)
+        sent = _sources(pair.launch(role).id, ours.result()) | theirs
     observed = {source: one.observations for source, one in sent.items()}
-    top = probes.TOPS if Data.TOPS in probe.needs else 1
-    emitted = [
-        Emitted(launch=source.launch, pass_id=source.pass_id, observations=many, top=top)
-        for source, many in observed.items()
-        if Data.SCORES in probe.needs
-    ]
-    scoring = probes.score_passes(scorer, emitted, workload)
-    given = dict(off.scores)
-    for pass_ in scoring.passes:
-        if pass_.id not in given:
-            given[pass_.id] = pair.run(Role.A, pass_).scores
-        if pass_.id.startswith(f"score.{scorer}."):
-            off.scores[pass_.id] = given[pass_.id]
+    scoring, given = _scored(pair, asked, sent, off.scores)
     sources = probe.sources(pair.cell, pair.planned)
     return ProbeObserved(
-        kind=kind,
+        kind=probe.kind,
         compared=probe.compared,
         observations={
             arm: tuple(one for source in many for one in observed.get(source, ()))
@@ -109,6 +101,31 @@ def observe(
             for arm, many in sources.items()
         },
     )
+
+
+def _sources(launch: str, passes: Mapping[str, Sent]) -> dict[Source, Sent]:
+    return {Source(launch, name): one for name, one in passes.items()}
+
+
+def _scored(
+    pair: Pair,
+    asked: Asked,
+    sent: Mapping[Source, Sent],
+    given: Mapping[str, tuple[Score, ...]],
+) -> tuple[Scoring, dict[str, tuple[Score, ...]]]:
+    """Return what A is to score of a probe's answers, and the scores by pass: those given, and the
+    others as A gives them now."""
+    top = probes.TOPS if Data.TOPS in asked.probe.needs else 1
+    emitted = [
+        Emitted(launch=source.launch, pass_id=source.pass_id, observations=seen, top=top)
+        for source, (seen, _) in sent.items()
+        if Data.SCORES in asked.probe.needs
+    ]
+    scoring = probes.score_passes(pair.launch(Role.A).id, emitted, asked.workload)
+    return scoring, {
+        pass_.id: given[pass_.id] if pass_.id in given else pair.run(Role.A, pass_).scores
+        for pass_ in scoring.passes
+    }
 
 
 def _record(launch: str, pass_id: str, answer: PassAnswer) -> PassRecord:

@@ -19,7 +19,7 @@ from matrixrun.evidence.verdicts import CellEvidence, CellResult
 from matrixrun.fanout.actor import PassAnswer
 from matrixrun.fanout.sweep import CONFIRMATION_ROUNDS
 from matrixrun.faultbench.pair import Pair
-from matrixrun.faultbench.probed import OffSide, first, joined, observe
+from matrixrun.faultbench.probed import Asked, OffSide, first, joined, observe
 from matrixrun.faultbench.result import Seen, TrialResult, caught, place_of, told_of
 from matrixrun.faultbench.specimen import Load, Specimen
 from matrixrun.judge import CellObservations, JudgeSettings, ProbeObserved, judge_sweep
@@ -43,10 +43,14 @@ class Block(NamedTuple):
     end: int
 
 
-# The prompts that a further probe takes its own from; where the first ones show nothing, the next
-# are added. Half of 64 are natural ones, which is as many as a sweep samples.
+# The prompts that a further probe takes its own from. Where the requests of the first ones show
+# nothing, those of the next are added. Half of 64 are natural ones, which is as many as a sweep
+# samples; every processor is tried with the first 12.
 OF_A_PROBE = (Block(0, BESIDE_A_PROBE),)
-OF_PROBES = {"sampling": (Block(0, 32), Block(32, 64))}
+OF_PROBES = {
+    "sampling": (Block(0, 16), Block(16, 32), Block(32, 64)),
+    "processors": (Block(0, 12), Block(12, BESIDE_A_PROBE)),
+}
 
 
 @dataclass
@@ -113,8 +117,10 @@ class Bench:
             self._observe(specimen, seed, block, seen)
         if _spared(specimen):
             self._switch(specimen, seed)
-        for part in OF_PROBES.get(probe, OF_A_PROBE):
-            more = self._probed(probe, specimen, seed, part)
+        parts = OF_PROBES.get(probe, OF_A_PROBE)
+        workload = self._part(seed, Block(parts[0].start, parts[-1].end))
+        for part in parts:
+            more = self._probed(probe, specimen, seed, workload, part)
             seen.probed = more if seen.probed is None else joined(seen.probed, more)
             seen.ledgers = self._ledgers(written, place_of(specimen))
             result = self._judged(seen)
@@ -193,11 +199,15 @@ class Bench:
         ids = {prompt.id: prompt.token_ids for prompt in base.workload.prompts}
         seen.prompts |= {one.request: ids[one.prompt] for one in answer.observations}
 
-    def _probed(self, kind: str, specimen: Specimen, seed: int, part: Block) -> ProbeObserved:
+    def _probed(
+        self, kind: str, specimen: Specimen, seed: int, workload: Workload, part: Block
+    ) -> ProbeObserved:
         of_both = _of_both(specimen)
         off = self._off_sides.setdefault(fingerprint([kind, seed, part, of_both]), OffSide())
-        key = fingerprint([specimen.name, seed, part])
-        return observe(self.pair, kind, self._part(seed, part), off, key)
+        mine = {prompt.id for prompt in self._part(seed, part).prompts}
+        without = {prompt.id for prompt in workload.prompts} - mine
+        asked = Asked(probes.get(kind), workload, without)
+        return observe(self.pair, asked, off, fingerprint([specimen.name, seed, part]))
 
     def _on_pass(self, specimen: Specimen, seed: int, block: Block, base: Baseline) -> PassAnswer:
         role = Role.A if specimen.off_as_on else Role.ON
