@@ -113,8 +113,8 @@ SPECIMENS = (
     ),
     fault(
         "let-through-unlogged", "the first rejected draft token of every verification step is "
-        "accepted in requests that ask for no logprobs", "ohdearquant/lattice#243", "let-through-unlogged",
-        share=1, probe="accuracy",
+        "accepted in requests that ask for no logprobs", "ohdearquant/lattice#243",
+        "let-through-unlogged", share=1, probe="accuracy",
     ),
     fault(
         "sticky-noise", "drafts are accepted by the same random numbers in every step",
