@@ -1,13 +1,13 @@
-"""The commands that speak with a Ray cluster from elsewhere: parse, call, print, exit."""
+"""Commands that speak with a Ray cluster from elsewhere: submit, status, logs, stop, resume."""
 
 from __future__ import annotations
 
-import math
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from matrixrun.cli.options import Deadline, File, NoTracking, Only
 
 Address = Annotated[
     str | None,
@@ -27,21 +27,8 @@ Wait = Annotated[
 ]
 
 
-def finite(value: float | None) -> float | None:
-    """What a number's bounds alone let through: `nan` and `inf` are no time."""
-    if value is not None and not math.isfinite(value):
-        raise typer.BadParameter(f"{value} is not a finite number")
-    return value
-
-
-def add(app: typer.Typer, epilog: str) -> None:
-    """Put the commands into `app`, each with `epilog` at the end of its help."""
-    for command in (submit, status, logs, stop, resume):
-        app.command(epilog=epilog)(command)
-
-
 def submit(  # noqa: PLR0917 (typer passes by name)
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The matrix file.")],
+    file: File,
     results: Annotated[
         str,
         typer.Option(
@@ -51,26 +38,13 @@ def submit(  # noqa: PLR0917 (typer passes by name)
         ),
     ],
     address: Address = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="CELL", help="Only this cell (or glob); may be repeated."),
-    ] = None,
+    only: Only = None,
     tracking_uri: Annotated[
         str | None,
         typer.Option(help="MLflow tracking URI; default: what the head node's environment says."),
     ] = None,
-    no_tracking: Annotated[
-        bool, typer.Option("--no-tracking", help="Do not log to MLflow.")
-    ] = False,
-    deadline: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            metavar="MINUTES",
-            callback=finite,
-            help="Stop then; what is done stays done.",
-        ),
-    ] = None,
+    no_tracking: NoTracking = False,
+    deadline: Deadline = None,
     python: Annotated[
         str, typer.Option(help="The interpreter on the head node that Ray runs with.")
     ] = "python",
