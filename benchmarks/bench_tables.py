@@ -17,8 +17,10 @@ from bench_plots import read
 
 from matrixrun.faultbench.catalogue import SPECIMENS
 from matrixrun.faultbench.specimen import STATE_PROBES, Specimen
+from matrixrun.judge import JudgeSettings
 
 STATE = "state"
+MOST_SUSPICIONS = JudgeSettings().max_suspicions
 GROUPS = {
     None: "Greedy answers, their ends, drafts and acceptance",
     "sampling": "Samples above temperature 0",
@@ -42,6 +44,7 @@ def page(lines: dict[str, Any], trials: list[dict[str, Any]]) -> Iterator[str]:
     yield "[faultbench.md](faultbench.md)."
     yield ""
     yield f"{len(trials)} trials of {len(lines)} specimens, {harmless} of them harmless."
+    yield _sensitivity(lines, trials)
     specimens = [one for one in SPECIMENS if one.name in lines]
     for group, title in GROUPS.items():
         mine = [one for one in specimens if _group(one) == group]
@@ -52,6 +55,25 @@ def page(lines: dict[str, Any], trials: list[dict[str, Any]]) -> Iterator[str]:
             if some:
                 yield ""
                 yield from _table(head, (_cells(one, lines[one.name], trials) for one in some))
+
+
+def _sensitivity(lines: dict[str, Any], trials: list[dict[str, Any]]) -> str:
+    """Say in how many of the answers that a fault changed the judge names a token, of trials in
+    which it did not have to leave tokens out."""
+    changed = named = 0
+    for one in trials:
+        metrics, harmless = one["metrics"], lines[one["specimen"]]["harmless"]
+        beyond = one["regret_max"] > one["ceiling"]
+        if harmless or not beyond or "same/exact_match.on" not in metrics:
+            continue
+        if metrics["unexplained/suspicions.on"] <= MOST_SUSPICIONS:
+            changed += round(metrics["power/requests"] * (1 - metrics["same/exact_match.on"]))
+            named += round(metrics["unexplained/requests.on"])
+    return (
+        f"Of {changed} greedy answers that a fault changed, {named} have a token that the judge "
+        f"names ({named / max(1, changed):.0%}; of trials in which no more than {MOST_SUSPICIONS} "
+        "tokens were suspected, and some beyond the ceiling)."
+    )
 
 
 def _group(specimen: Specimen) -> str | None:
