@@ -128,4 +128,34 @@ SPECIMENS = (
         "flatter-acceptance", "drafts are accepted by the law at twice the temperature",
         NO_REPORT, "flatter-acceptance", harm=Harm.OTHER, probe="sampling",
     ),
+    fault(
+        "greedy-bonus", "the token behind a whole draft is the best one, at any temperature",
+        "ardanlabs/kronk#788", "greedy-bonus", harm=Harm.OTHER, probe="sampling",
+    ),
+    fault(
+        "zero-recovered", "after 1 rejection in 40 token 0 is drawn", "vllm#41834",
+        "zero-recovered", share=1 / 40, harm=Harm.OTHER, probe="sampling",
+    ),
+    fault(
+        "seed-ignored", "drafts are verified without regard to a request's seed", "vllm#6038",
+        "seed-ignored", harm=Harm.OTHER, probe="sampling",
+    ),
+    fault(
+        "one-count-a-step", "of the tokens of a step penalties count the last one alone",
+        "sglang#33643", "one-count-a-step", probe="processors",
+    ),
+    fault(
+        "rejected-counted", "penalties count rejected draft tokens too",
+        "osaurus-ai/vmlx-swift#357", "rejected-counted", probe="processors",
+    ),
+    fault(
+        "last-brace-lost", "the last brace of a tool call's arguments is lost where it comes with "
+        "what closes the call", "vllm#32152", "last-brace-lost", harm=Harm.OTHER, method="ngram",
+        probe="surface",
+    ),
+    fault(
+        "first-alternatives", "in a part of a stream with several tokens all have the first one's "
+        "best tokens beside them", "sglang#39260", "first-alternatives", harm=Harm.OTHER,
+        method="ngram", probe="surface",
+    ),
 )  # fmt: skip
