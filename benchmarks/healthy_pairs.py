@@ -6,7 +6,7 @@
 
 `run` starts pair after pair on llama.cpp (a second a launch): a type of weights, a drafter, a
 length of drafts, a seed for its prompts, and two off launches. Ready ones are left alone. `judge`
-divides each pair's prompts into groups of 20 and judges every group as a sweep of its own, from
+divides each pair's prompts into groups of 30 and judges every group as a sweep of its own, from
 what was stored: no two judgements share a prompt. Given are the verdicts, the exact one-sided
 bound at 95 % on FAIL for one judgement, and that on pairs with a FAIL, since judgements of a pair
 share its launches. `null` judges null sweeps: each takes one group from each of five pairs drawn at
@@ -31,9 +31,10 @@ from null_sweeps import disjoint, healthy_cells, swapped, upper_bound
 from matrixrun.evidence.verdicts import Severity, Verdict
 from matrixrun.judge import CellObservations, JudgeSettings, judge_sweep
 
-GROUP = 20
+# As many as every witness of a llama.cpp pair needs to have a word.
+GROUP = 30
 # What so many prompts show at a confidence of 95 %.
-DETECT = 0.15
+DETECT = 0.1
 GROUPS = 10
 CELLS_OF_A_NULL_SWEEP = 5
 MATRIX = """
@@ -50,7 +51,7 @@ grid:
   engine: llamacpp
   model: gguf-dense
   quantization: {quantization}
-  prefix_caching: false
+  prefix_caching: true
   batch_size: 1
   speculation: {{method: draft-simple, draft: {draft}, num_speculative_tokens: {tokens}}}
 workload: {{prompts: {prompts}, max_tokens: 24}}

@@ -172,12 +172,13 @@ class Wealth:
 
 def wager(draws: Draws, *, single: bool = False) -> Wealth:
     """Return the capital after betting on every alternative in every class at every stake; where
-    the drafter offers a `single` token at each place, on drafts let through as well."""
+    the drafter offers a `single` token at each place, on drafts let through as well. What is never
+    laid keeps its worth of 1: how many bets share the capital must not depend on the draws."""
     places = np.arange(draws.token.size)
     odds = draws.law[places, draws.outcome]
     logs: list[float] = []
     names: list[str] = []
-    groups = {name: flags for name, flags in classes(draws).items() if flags.any()}
+    groups = classes(draws)
     for name, other in alternatives(draws).items():
         ratio = other[places, draws.outcome] / odds
         for group, flags in groups.items():
@@ -203,8 +204,6 @@ def wager_on_leaks(draws: Draws) -> list[float]:
     taken (Leviathan, Kalman and Matias 2023, arXiv 2211.17192; Chen et al. 2023, arXiv 2302.01318).
     """
     offered = draws.draft >= 0
-    if not offered.any():
-        return []
     likely = np.exp(np.clip(draws.logprob[offered], math.log(LEAST_ACCEPTED), 0.0))
     paid = draws.taken[offered] / likely
     return [float(np.log1p(stake * (paid - 1.0)).sum()) for stake in LEAK_STAKES]

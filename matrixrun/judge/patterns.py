@@ -11,8 +11,10 @@ from matrixrun.judge.case import Answers
 # (vllm-ascend#14686), empty answers that finish with `stop` (vllm#45060).
 LONGEST_PERIOD = 16
 LEAST_REPEATS = 8
-# A stop token is recognised by ending this many answers and standing inside none.
+# A stop token is recognised by ending answers to so many requests and standing inside none.
 LEAST_STOPS = 2
+# The turns of the probe `conversation` that are to end at a stop string.
+TURNS, BY_STRING = "conversation.", "string"
 MOST_UNDEFINED = 0.9
 
 Flags = NDArray[np.bool_]
@@ -78,14 +80,29 @@ def inner_tokens(*arms: Answers) -> frozenset[int]:
 
 
 def stop_tokens(*arms: Answers) -> frozenset[int]:
-    """Return the tokens that end answers of these arms and stand inside none: the stop tokens,
-    where the engine returns them."""
-    ends: dict[int, int] = {}
+    """Return the tokens that end answers to several requests of these arms and stand inside none:
+    the stop tokens, where the engine returns them. Whatever token a stop string ends on is none."""
+    ends: dict[int, set[str]] = {}
     inside = inner_tokens(*arms)
     for answers in arms:
-        stopped = finished_by(answers, "stop") & (answers.lengths > 0)
-        for token in answers.token_ids[answers.offsets[1:][stopped] - 1]:
-            ends[int(token)] = ends.get(int(token), 0) + 1
+        stopped = finished_by(answers, "stop") & (answers.lengths > 0) & ~at_strings(answers)
+        for index in np.flatnonzero(stopped).tolist():
+            token = int(answers.token_ids[answers.offsets[index + 1] - 1])
+            ends.setdefault(token, set()).add(answers.observations[index].request)
     return frozenset(
-        token for token, count in ends.items() if count >= LEAST_STOPS and token not in inside
+        token
+        for token, requests in ends.items()
+        if len(requests) >= LEAST_STOPS and token not in inside
+    )
+
+
+def at_strings(answers: Answers) -> Flags:
+    """Return whether each answer was to end at a stop string [requests]: turns of a conversation
+    whose category says so, which ignore the model's own end."""
+    return np.array(
+        [
+            one.category == BY_STRING and one.request.startswith(TURNS)
+            for one in answers.observations
+        ],
+        dtype=bool,
     )

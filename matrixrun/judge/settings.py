@@ -40,7 +40,7 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """All that verdicts depend on besides the evidence.
 
     `detect_rate` and `detect_confidence` are the claim; `sensitivity` is the share of affected
-    requests that the judge sees, an assumption unless `sensitivity_measured`. `dtype` is the
+    requests that the judge is taken to see. `dtype` is the
     arithmetic of cells that do not say it themselves; `largest_logit` bounds the size of the
     logits, which engines do not report. `alpha` is the family-wise error rate of the rate tests.
     `min_speculated_share` is the least share of tokens that verification steps must emit.
@@ -54,7 +54,6 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     detect_rate: float = 0.01
     detect_confidence: float = 0.95
     sensitivity: float = 1.0
-    sensitivity_measured: bool = False
     rejections_per_position: int = 1
     dtype: str = "bfloat16"
     largest_logit: float = 32.0
@@ -74,6 +73,7 @@ def settings_for(matrix: Matrix, *, expectations: tuple[Expectation, ...] = ()) 
         control=matrix.control,
         detect_rate=matrix.detect.request_fault_rate,
         detect_confidence=matrix.detect.confidence,
+        sensitivity=matrix.detect.sensitivity,
         rejections_per_position=matrix.coverage.rejections_per_position,
         expect=tuple(
             ExpectedVerdict(

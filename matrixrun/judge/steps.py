@@ -63,13 +63,6 @@ def steps_of(case: Case) -> Steps:
     )
 
 
-def accepted_a_step(case: Case) -> Floats:
-    """Return the draft tokens that each request's verification steps accept on average [requests],
-    without its last step, which the output limit may have cut; NaN where it has no other."""
-    steps = steps_of(case)
-    return _by_request(case, steps, steps.accepted)
-
-
 def first_taken(case: Case) -> Floats:
     """Return in what share of each request's verification steps the first draft token was accepted
     [requests], whatever their drafts' lengths; NaN where it has none."""
@@ -77,8 +70,16 @@ def first_taken(case: Case) -> Floats:
     return _by_request(case, steps, steps.accepted > 0)
 
 
+def tokens_a_step(case: Case) -> tuple[Floats, Floats]:
+    """Return the draft tokens that each request's verification steps accept on average, and those
+    that they are offered [requests]; NaN where it has none."""
+    steps = steps_of(case)
+    return _by_request(case, steps, steps.accepted), _by_request(case, steps, steps.drafted)
+
+
 def _by_request(case: Case, steps: Steps, values: NDArray[Any]) -> Floats:
-    """Return the mean of `values` [S] over each request's steps but its last [requests]."""
+    """Return the mean of `values` [S] over each request's steps [requests] but its last, which the
+    output limit may have cut."""
     used, count = steps.verified & ~steps.last, len(case.requests)
     total = np.bincount(steps.owner[used], minlength=count).astype(np.float64)
     summed = np.bincount(steps.owner[used], weights=values[used], minlength=count)

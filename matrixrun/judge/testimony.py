@@ -68,3 +68,10 @@ def where_rare(p_value: float, finding: Finding) -> Testimony:
     if p_value < SELDOM:
         return Testimony((msgspec.structs.replace(finding, severity=Severity.NOTICE),))
     return Testimony()
+
+
+def as_notices(tested: Testimony) -> Testimony:
+    """Return findings and those of tests as notices: on a server that has other clients, their load
+    is in what it does."""
+    found = (*tested.findings, *(one.finding for one in tested.rates))
+    return Testimony(tuple(msgspec.structs.replace(one, severity=Severity.NOTICE) for one in found))

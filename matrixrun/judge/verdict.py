@@ -108,12 +108,11 @@ def _claim(told: Testimony, settings: JudgeSettings) -> str:
     """Return what a PASS says, and no more."""
     prompts = int(told.metrics.get("power/prompts", 0))
     rate = told.metrics.get("power/visible_fault_rate", 1.0)
-    kind = "measured" if settings.sensitivity_measured else "assumed"
     control = "" if settings.control == "between-launches" else ", against one off launch only"
     return (
         f"no fault in {prompts} prompts: at confidence {settings.detect_confidence:.2g} fewer than "
         f"{rate:.2g} of such requests are affected (sensitivity {settings.sensitivity:.2g} "
-        f"{kind}{control})"
+        f"assumed{control})"
     )
 
 

@@ -162,10 +162,12 @@ class AccuracySpec(Section):
 
 
 class Detect(Section):
-    """The smallest share of faulty requests the gate must see, and with which confidence."""
+    """The smallest share of faulty requests the gate must see, and with which confidence; of what a
+    fault does to a request, `sensitivity` is the share taken to be large enough to be seen."""
 
     request_fault_rate: Annotated[Real, Field(gt=0, lt=1)] = 0.01
     confidence: Annotated[Real, Field(gt=0, lt=1)] = 0.95
+    sensitivity: Annotated[Real, Field(gt=0, le=1)] = 1.0
 
 
 class Expect(Section):

@@ -9,6 +9,8 @@ from matrixrun.plan.sharing import EXTRAS
 
 # About two tokens a verification step: 64 tokens are some 32 steps.
 TOKENS_PER_STEP = 2.0
+# The rates of faulty requests whose price is told.
+LARGER_CLAIMS = (0.01, 0.001)
 
 
 def power_notes(matrix: Matrix, cells: int) -> tuple[str, ...]:
@@ -16,10 +18,15 @@ def power_notes(matrix: Matrix, cells: int) -> tuple[str, ...]:
     if cells == 0:
         return ()
     rate, confidence = matrix.detect.request_fault_rate, matrix.detect.confidence
-    requests = matrix.workload.prompts
-    visible = visible_fault_rate(requests, confidence)
-    needed = required_requests(rate, confidence)
-    notes = [_sight(requests, visible, confidence), _steps(matrix, visible), *_unpriced(matrix)]
+    requests, sensitivity = matrix.workload.prompts, matrix.detect.sensitivity
+    visible = visible_fault_rate(requests, confidence, sensitivity)
+    needed = required_requests(rate, confidence, sensitivity)
+    notes = [
+        _sight(requests, visible, confidence),
+        _steps(matrix, visible),
+        *_larger_claims(matrix, visible),
+        *_unpriced(matrix),
+    ]
     if requests < needed:
         notes.append(
             f"detect.request_fault_rate: {rate:.3g} needs {needed} requests a cell at "
@@ -28,7 +35,7 @@ def power_notes(matrix: Matrix, cells: int) -> tuple[str, ...]:
             f"{_up(visible):.3g}`."
         )
     if cells > 1:
-        joint = visible_fault_rate(requests, 1 - (1 - confidence) / cells)
+        joint = visible_fault_rate(requests, 1 - (1 - confidence) / cells, sensitivity)
         notes.append(
             f"For all {cells} cells at once, {confidence:.0%} confidence reaches down to "
             f"{joint:.2%} of requests."
@@ -57,6 +64,18 @@ def _steps(matrix: Matrix, visible: float) -> str:
         f"That is a fault in about 1 of {round(1 / per_step):,} verification steps, at some "
         f"{steps:.0f} steps a request."
     )
+
+
+def _larger_claims(matrix: Matrix, visible: float) -> tuple[str, ...]:
+    """Say what the next smaller rates would cost, in requests and so in time."""
+    requests, detect = matrix.workload.prompts, matrix.detect
+    costs = [
+        f"{rate:.1%} takes {needed:,} requests a cell, {needed / requests:.1f} times as many"
+        for rate in LARGER_CLAIMS
+        if rate < visible
+        and (needed := required_requests(rate, detect.confidence, detect.sensitivity)) > requests
+    ]
+    return (f"A fault in {'; in '.join(costs)}.",) if costs else ()
 
 
 def _unpriced(matrix: Matrix) -> tuple[str, ...]:

@@ -281,7 +281,7 @@ class _Writer:
         return Request(
             id=f"{KIND}.{talk.id}.{'w' if written else 't'}{turn}",
             prompt=f"{KIND}.{talk.id}",
-            category=WRITTEN if written else talk.end,
+            category=talk.end,
             token_ids=history,
             max_tokens=limit,
             sampling=Sampling(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -66,6 +67,39 @@ def test_repeated_prompts_that_accept_much_less_are_a_fault():
 def test_repeated_prompts_that_accept_more_are_a_notice():
     result = result_of(sent_twice(CELL, lambda one: np.full_like(one.accepted, 3)))
     assert [one.severity for one in repeated(result)] == [Severity.NOTICE]
+
+
+def test_the_order_in_which_answers_are_read_is_no_matter():
+    cell = sent_twice(CELL, lambda one: np.minimum(one.accepted, 1))
+    backwards = replace(cell, on=cell.on[::-1], off=cell.off[::-1], null=cell.null[::-1])
+    assert result_of(backwards).verdict is result_of(cell).verdict is Verdict.FAIL
+
+
+def test_shorter_drafts_the_second_time_are_no_loss():
+    """An engine that drafts less when it is busy."""
+
+    def shorter(one):
+        return changed((one,), [0], drafted=lambda o: np.minimum(o.drafted, 1),
+                       accepted=lambda o: np.minimum(o.accepted, 1))[0]  # fmt: skip
+
+    cell = sent_twice(CELL)
+    again = tuple(map(shorter, cell.on[HALF:]))
+    assert not repeated(result_of(replace(cell, on=cell.on[:HALF] + again)))
+
+
+def test_on_a_server_that_others_use_a_loss_is_a_notice():
+    cell = sent_twice(CELL, lambda one: np.minimum(one.accepted, 1))
+    outcomes = {
+        role: replace_facts(one, attached="http://staging")
+        for role, one in cell.evidence.outcomes.items()
+    }
+    evidence = msgspec.structs.replace(cell.evidence, outcomes=outcomes)
+    found = repeated(result_of(replace(cell, evidence=evidence)))
+    assert [one.severity for one in found] == [Severity.NOTICE]
+
+
+def replace_facts(outcome, **facts):
+    return msgspec.structs.replace(outcome, facts={**outcome.facts, **facts})
 
 
 def test_prompts_answered_with_other_tokens_the_second_time_are_not_compared():

@@ -128,9 +128,43 @@ def test_a_blocks_rounding_is_none():
     assert faults(told(lost=(BLOCK - 1, 0, 0))) == []
 
 
-def test_without_blocks_a_few_tokens_are_enough():
-    assert faults(told(lost=(4, 0, 0), block=1)) == ["reuse"]
-    assert faults(told(lost=(1, 0, 0), block=1)) == []
+def test_without_blocks_more_than_a_last_step_is_enough():
+    assert faults(told(lost=(5, 0, 0), block=1)) == ["reuse"]
+    assert faults(told(lost=(4, 0, 0), block=1)) == []  # of four rows, three of them drafts
+
+
+@given(
+    answer=st.tuples(st.integers(0, 90), st.integers(0, 90)),
+    late=st.integers(1, 4),
+    block=st.sampled_from([1, 16, 32]),
+)
+def test_an_engine_that_keeps_all_but_the_last_step_is_not_accused_whatever_its_histories(
+    answer, late, block
+):
+    """Histories of other lengths: one arm's ends just behind a block's border, the other's before
+    it. With speculation up to four tokens of the last step are missing, without it one."""
+    observations = {
+        arm: (
+            opening,
+            replace(later, cached_tokens=(later.sent.size - missing) // block * block),
+        )
+        for arm, size, missing in (
+            ("on", answer[0], late),
+            ("off", answer[1], 1),
+            ("null", answer[1], 1),
+        )
+        for opening, later in [turns_of(size)]
+    }
+    assert faults(judged(observations, block=block)) == []
+
+
+def turns_of(answer):
+    """Two turns, the first answered with so many tokens, all of which the second one repeats."""
+    first = conversation(0, block=BLOCK)[0]
+    first = replace(first, token_ids=np.arange(100, 100 + answer, dtype=np.int32))
+    history = np.concatenate([first.sent, first.token_ids])
+    later = replace(first, request="conversation.p.t2", sent=history, prompt_tokens=history.size)
+    return first, later
 
 
 def test_a_drafter_that_drops_the_last_block_by_design_is_allowed_one_block_more():

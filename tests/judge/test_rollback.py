@@ -13,6 +13,7 @@ from matrixrun.evidence.requests import Observation
 from matrixrun.evidence.verdicts import Severity, Verdict
 from matrixrun.judge import JudgeSettings, ProbeObserved
 from matrixrun.judge.case import build_case
+from matrixrun.judge.examination import examine
 from matrixrun.judge.witnesses import ProbeExamination
 from matrixrun.judge.witnesses.rollback import Rejection, account, examine_rollback
 
@@ -49,7 +50,7 @@ def test_steps_that_do_not_add_up_say_nothing():
 
 
 def told(*, outcome: LaunchEnd | None = LaunchEnd.SERVED, answers=True, shift: float = 0.0,
-         noisy_control: bool = False):  # fmt: skip
+         noisy_control: bool = False, ceiling: float | None = None):  # fmt: skip
     cell = simulate(PAIR)
     on = [replace(one, cached_tokens=16) for one in cell.on]
     changed, null = [], list(cell.null)
@@ -75,7 +76,12 @@ def told(*, outcome: LaunchEnd | None = LaunchEnd.SERVED, answers=True, shift: f
     evidence = msgspec.structs.replace(cell.evidence, outcomes=outcomes)
     view = replace(cell, evidence=evidence, on=arms.get("on", ()), null=arms.get("null", ()))
     case = build_case(view, JudgeSettings(), 1) if answers else None
-    return examine_rollback(ProbeExamination(evidence, JudgeSettings(), observed, case))
+    seen = ProbeExamination(evidence, JudgeSettings(), observed, case)
+    if ceiling is not None:
+        equality = examine(build_case(cell, JudgeSettings(), 1))
+        main = replace(equality, ceiling=replace(equality.ceiling, value=ceiling))
+        seen = replace(seen, main=main)
+    return examine_rollback(seen)
 
 
 def test_next_tokens_that_are_valued_alike_are_no_finding():
@@ -89,6 +95,11 @@ def test_a_next_token_that_is_valued_otherwise_is_a_fault_though_no_token_differ
     (finding,) = told(shift=1.5).findings
     assert (finding.kind, finding.severity) == ("rollback", Severity.FAULT)
     assert finding.numbers["on"] == pytest.approx(1.5, abs=0.01)
+
+
+def test_what_equalitys_answers_explain_is_no_finding():
+    assert told(shift=1.5, ceiling=2.0).findings == ()
+    assert [one.severity for one in told(shift=1.5, ceiling=1.0).findings] == [Severity.FAULT]
 
 
 def test_what_the_control_shows_too_is_a_notice():

@@ -72,7 +72,7 @@ SPECIMENS = (
         harm=Harm.OTHER,
     ),
     fault(
-        "cut-short", "some answers end up to 3 tokens before their limit", NO_REPORT,
+        "cut-short", "some answers end up to 3 tokens before their limit", "ik_llama.cpp#2358",
         "cut-short", share=0.1, tokens=3, harm=Harm.OTHER,
     ),
     harmless(

@@ -40,7 +40,7 @@ SPECIMENS = (
         "eager-acceptance", factor=0.8, harm=Harm.OTHER, probe="sampling",
     ),
     fault(
-        "shared-noise", "all requests of a step get the same random numbers", NO_REPORT,
+        "shared-noise", "all requests of a step get the same random numbers", "TensorRT-LLM#19487",
         "shared-noise", harm=Harm.OTHER, probe="sampling",
     ),
     fault(
@@ -57,7 +57,7 @@ SPECIMENS = (
     ),
     fault(
         "draftless-history", "draft positions are missing from the penalties' history",
-        NO_REPORT, "draftless-history", probe="processors",
+        "sglang#40244", "draftless-history", probe="processors",
     ),
     fault(
         "penalties-skipped", "presence and frequency penalties do not reach draft positions",
@@ -113,8 +113,8 @@ SPECIMENS = (
     ),
     fault(
         "let-through-unlogged", "the first rejected draft token of every verification step is "
-        "accepted in requests that ask for no logprobs", NO_REPORT, "let-through-unlogged",
-        share=1, probe="accuracy",
+        "accepted in requests that ask for no logprobs", "ohdearquant/lattice#243",
+        "let-through-unlogged", share=1, probe="accuracy",
     ),
     fault(
         "sticky-noise", "drafts are accepted by the same random numbers in every step",

@@ -39,11 +39,11 @@ SPECIMENS = (
         "late-rollback", harm=Harm.OTHER, probe="ledger",
     ),
     fault(
-        "leaked-step", "a block is lost at 1 rejection in 20: the step at which", NO_REPORT,
+        "leaked-step", "a block is lost at 1 rejection in 20: the step at which", "sglang#27789",
         "leaked-block", share=1 / 20, most=4, harm=Harm.OTHER, probe="ledger", corrupting=True,
     ),
     fault(
-        "leaked-block", "a block of the cache is lost at 1 rejection in 20", NO_REPORT,
+        "leaked-block", "a block of the cache is lost at 1 rejection in 20", "sglang#27789",
         "leaked-block", share=1 / 20, most=4, harm=Harm.OTHER, probe="pressure", corrupting=True,
     ),
     # What they damage is found under the trial's own cache namespace alone.
@@ -81,7 +81,7 @@ SPECIMENS = (
     ),
     fault(
         "stop-string-missed", "a stop string that ends inside a step of several tokens is not seen",
-        NO_REPORT, "stop-string-missed", harm=Harm.OTHER, probe="conversation",
+        "sglang#23802", "stop-string-missed", harm=Harm.OTHER, probe="conversation",
     ),
     fault(
         "dies-on-resume", "the engine dies when a request goes on after a preemption",

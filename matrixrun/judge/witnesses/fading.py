@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import numpy as np
 
 from matrixrun.evidence.verdicts import Finding, Severity
@@ -18,7 +17,7 @@ from matrixrun.judge.case import Case, Floats
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.statistics import sign_flip_p_value
 from matrixrun.judge.steps import first_taken
-from matrixrun.judge.testimony import Testimony, where_rare
+from matrixrun.judge.testimony import Testimony, as_notices, where_rare
 from matrixrun.judge.witnesses.attached import is_attached
 
 RATE_TESTS = 1
@@ -50,13 +49,7 @@ def examine_fading(examination: Examination) -> Testimony:
     numbers = {"early": early, "late": late, "pairs": pairs.shape[0], "p_value": p_value}
     finding = Finding(kind=KIND, severity=Severity.FAULT, text=text, numbers=numbers)
     tested = where_rare(p_value, finding)
-    return told + (_noticed(tested) if is_attached(examination) else tested)
-
-
-def _noticed(tested: Testimony) -> Testimony:
-    """Return a test's finding as a notice: other clients' load is in what such a server does."""
-    found = (*tested.findings, *(one.finding for one in tested.rates))
-    return Testimony(tuple(msgspec.structs.replace(one, severity=Severity.NOTICE) for one in found))
+    return told + (as_notices(tested) if is_attached(examination) else tested)
 
 
 def _pairs(case: Case) -> Floats:

@@ -2,7 +2,8 @@
 
 The drafter sees the same tokens, so that an arm is its own control here: no expectation and no
 other launch is needed. What makes a difference is time (drafts that get worse while the engine
-runs) or a prefix taken from the cache.
+runs) or a prefix taken from the cache. How long drafts are may depend on the load: answers of which
+one was offered longer drafts than the other are not compared.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from matrixrun.evidence.verdicts import Finding, Severity
-from matrixrun.judge.case import Case, Floats, Ints
+from matrixrun.judge.case import Case, Floats
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.statistics import sign_flip_p_value
-from matrixrun.judge.steps import accepted_a_step
-from matrixrun.judge.testimony import RateTest, Testimony
+from matrixrun.judge.steps import tokens_a_step
+from matrixrun.judge.testimony import RateTest, Testimony, as_notices
+from matrixrun.judge.witnesses.attached import is_attached
 
 RATE_TESTS = 1
 KIND = "repeated-acceptance"
 NOTICE_LEVEL = 0.01
 # A difference of less is none that anybody would stop an upgrade for.
 LEAST_RELATIVE = 0.1
+# The drafts of two answers are as long but for so much.
+ALIKE = 0.05
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,9 @@ class Repeats:
 
 def examine_repeats(examination: Examination) -> Testimony:
     """Return the test whether later answers to the same prompts accept fewer draft tokens: a fault
-    where they lose a tenth and more, a notice otherwise and for a gain."""
-    case = examination.case
-    found = _repeats(case)
+    where they lose a tenth and more (a notice on a server that has other clients), a notice
+    otherwise and for a gain."""
+    found = _repeats(examination.case)
     if found.first.size == 0:
         return Testimony()
     before, after = float(found.first.mean()), float(found.later.mean())
@@ -55,7 +59,8 @@ def examine_repeats(examination: Examination) -> Testimony:
     told = Testimony(metrics=metrics)
     if after < (1.0 - LEAST_RELATIVE) * before:
         finding = Finding(kind=KIND, severity=Severity.FAULT, text=text, numbers=numbers)
-        return told + Testimony(rates=(RateTest(loss, finding),))
+        tested = Testimony(rates=(RateTest(loss, finding),))
+        return told + (as_notices(tested) if is_attached(examination) else tested)
     if min(loss, gain) < NOTICE_LEVEL:
         finding = Finding(kind=KIND, severity=Severity.NOTICE, text=text, numbers=numbers)
         return told + Testimony((finding,))
@@ -63,25 +68,29 @@ def examine_repeats(examination: Examination) -> Testimony:
 
 
 def _repeats(case: Case) -> Repeats:
-    accepted = accepted_a_step(case)
-    known = [pair for pair in _pairs(case) if np.isfinite(accepted[list(pair)]).all()]
+    accepted, offered = tokens_a_step(case)
+    known = [pair for pair in _pairs(case) if _offered_alike(offered[list(pair)])]
     first, later = (accepted[[pair[place] for pair in known]] for place in (0, 1))
     cached = sum(bool(case.on.observations[other].cached_tokens) for _, other in known)
     return Repeats(first, later, cached)
 
 
+def _offered_alike(offered: Floats) -> bool:
+    """Whether two answers were offered drafts of like length; not where one had none."""
+    return bool(np.ptp(offered) <= ALIKE * offered.max())
+
+
 def _pairs(case: Case) -> list[tuple[int, int]]:
     """Return the first and the last request of each prompt in the order sent, as places in the
     case, where the on arm emitted the same tokens."""
-    sent = {answer.request: place for place, answer in enumerate(case.observed.on)}
-    order: Ints = np.array([sent[request] for request in case.requests], dtype=np.int64)
+    sent = [(one.started, one.request) for one in case.on.observations]
     pairs = []
     for group in np.unique(case.prompt_groups):
-        members = np.flatnonzero((case.prompt_groups == group) & ~case.on.failed)
-        if members.size < 2:
+        members = np.flatnonzero((case.prompt_groups == group) & ~case.on.failed).tolist()
+        if len(members) < 2:
             continue
-        ordered = members[np.argsort(order[members])]
-        one, other = int(ordered[0]), int(ordered[-1])
+        ordered = sorted(members, key=sent.__getitem__)
+        one, other = ordered[0], ordered[-1]
         mine, theirs = (case.on.part(case.on.token_ids, index) for index in (one, other))
         if np.array_equal(mine, theirs):
             pairs.append((one, other))

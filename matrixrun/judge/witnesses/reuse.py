@@ -3,9 +3,9 @@
 A turn's prompt begins with the turn before it and its answer. All of that was computed once, so
 whatever of it is prefilled again was lost: a block's rounding at least, the whole answer at worst.
 
-Two limits: at one turn a loss is beyond the granularity of the cache; over all turns of the cell
-together, blocks are lost that were full before the answer's last step (which is where no rounding
-is left, whatever the histories are), more often than in the off arm.
+Two limits: at one turn a loss is beyond the granularity of the cache and an answer's last step;
+over all turns of the cell together, blocks are lost that were full before the answer's last step
+(which is where no rounding is left, whatever the histories are), more often than in the off arm.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _compared(examination: ProbeExamination, found: dict[str, Boundaries]) -> Te
     """Return the finding on turns at which the on arm prefills too much again; a notice where an
     off arm does the same against the other, which is no matter of speculation."""
     block, dropped = granularity(examination.evidence)
-    allowed = block * (1 + dropped)
+    allowed = block * (1 + dropped) + _unpublished(examination.evidence) - 1
     on, off, null = (found[arm] for arm in ("on", "off", "null"))
     excess = {key: on[key].again - off[key].again for key in on.keys() & off.keys()}
     beyond = sorted(key for key, tokens in excess.items() if tokens > allowed)
@@ -150,8 +150,9 @@ def _compared(examination: ProbeExamination, found: dict[str, Boundaries]) -> Te
     share = on[worst].again / max(1, on[worst].answer)
     text = (
         f"at {len(beyond)} of {len(excess)} turns the on arm prefills more again than the off arm, "
-        f"beyond the cache's granularity of {allowed} tokens: {on[worst].again} tokens against "
-        f"{off[worst].again} at turn {worst[1]} of {worst[0]}, {share:.2g} times the answer before"
+        f"beyond the {allowed} tokens of the cache's granularity and a last step: "
+        f"{on[worst].again} tokens against {off[worst].again} at turn {worst[1]} of {worst[0]}, "
+        f"{share:.2g} times the answer before"
     )
     if control:
         text += f"; so does the control at {len(control)} turns"
@@ -170,6 +171,12 @@ def _compared(examination: ProbeExamination, found: dict[str, Boundaries]) -> Te
         },
     )
     return Testimony((finding,), metrics=metrics, objections=_evicted(attached and not control))
+
+
+def _unpublished(evidence: CellEvidence) -> int:
+    """Return how many tokens at an answer's end may rightly be missing from the on arm's cache: its
+    last step's, of which the off arm's has one."""
+    return max(1, verified_rows(evidence.cell))
 
 
 def full_blocks_lost(one: Boundary, block: int, rows: int, dropped: int = 0) -> int:
@@ -193,7 +200,7 @@ def _full_blocks(
     next. McNemar's exact test against the off arm and against the control; both must show it.
     """
     evidence = examination.evidence
-    rows = max(1, verified_rows(evidence.cell))
+    rows = _unpublished(evidence)
     lost = {
         arm: {
             key: full_blocks_lost(one, block, rows, dropped if arm == "on" else 0)

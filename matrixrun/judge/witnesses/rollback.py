@@ -22,6 +22,7 @@ from matrixrun.evidence.verdicts import CellEvidence, Finding, Severity, Verdict
 from matrixrun.judge import counters
 from matrixrun.judge.case import Answers, Case, Floats, Ints
 from matrixrun.judge.ceiling import learn_ceiling
+from matrixrun.judge.examination import Examination
 from matrixrun.judge.ledger import audit
 from matrixrun.judge.testimony import Objection, Testimony
 from matrixrun.judge.witnesses.ledger import broken_rules, ended_early
@@ -61,7 +62,7 @@ def examine_rollback(examination: ProbeExamination) -> Testimony:
     told = ended_early(KIND, "the launch with planned drafts", evidence.outcomes.get(FORCED))
     told += _coverage(examination, answers) + _ledger(examination.ledgers.get(FORCED))
     if examination.case is not None and examination.case.requests:
-        told += _next_tokens(examination.case)
+        told += _next_tokens(examination.case, examination.main)
     return told
 
 
@@ -151,13 +152,14 @@ def _length(evidence: CellEvidence) -> int:
     return 0
 
 
-def _next_tokens(case: Case) -> Testimony:
-    """Return what the logprobs of the tokens right after rejections say, against the off arm's."""
+def _next_tokens(case: Case, main: Examination | None) -> Testimony:
+    """Return what the logprobs of the tokens right after rejections say, against the off arm's; the
+    ceiling is that of equality's answers, which it takes more tokens to learn than there are."""
     on = _shifts(case, case.on, case.forks)
     null = _shifts(case, case.null, case.null_forks)
     if on.size == 0:
         return Testimony()
-    ceiling = learn_ceiling(case)
+    ceiling = learn_ceiling(case) if main is None else main.ceiling
     most = {"on": float(on.max()), "null": float(null.max(initial=0.0))}
     metrics = {"rollback/next_tokens": float(on.size), "rollback/next_token_shift.mean": on.mean()}
     metrics |= {f"rollback/next_token_shift.{arm}": value for arm, value in most.items()}

@@ -13,15 +13,13 @@ import numpy as np
 
 from matrixrun.evidence.verdicts import Finding, Severity
 from matrixrun.judge.case import Answers, Case, Ints
-from matrixrun.judge.patterns import Flags, finished_by
+from matrixrun.judge.patterns import Flags, at_strings, finished_by
 from matrixrun.judge.testimony import Testimony
 
 if TYPE_CHECKING:
     from matrixrun.judge.witnesses import ProbeExamination
 
 KIND = "past-the-end"
-# The category of turns that can stop at a string alone: they ignore the model's own end.
-BY_STRING = "string"
 
 
 def examine_turn_ends(examination: ProbeExamination) -> Testimony:
@@ -50,7 +48,16 @@ def examine_turn_ends(examination: ProbeExamination) -> Testimony:
 def _went_on(case: Case, answers: Answers, forks: Ints) -> Flags:
     """Return whether each answer begins with all of the off arm's, which stopped at a string, and
     is longer [requests]."""
-    by_string = np.array([one.category == BY_STRING for one in case.off.observations], dtype=bool)
     longer = (forks == case.off.lengths) & (answers.lengths > case.off.lengths)
-    flags: Flags = by_string & finished_by(case.off, "stop") & longer & ~answers.failed
-    return flags
+    flags: Flags = at_strings(case.off) & finished_by(case.off, "stop") & longer & ~answers.failed
+    return flags & ~_ended_alike(case, answers)
+
+
+def _ended_alike(case: Case, answers: Answers) -> Flags:
+    """Return whether each answer stopped with the off arm's text [requests]: what it has more of
+    tokens is what its last step had behind the string, which some engines return."""
+    same = [
+        one.finish_reason == "stop" and one.text is not None and one.text == other.text
+        for one, other in zip(answers.observations, case.off.observations, strict=True)
+    ]
+    return np.array(same, dtype=bool)

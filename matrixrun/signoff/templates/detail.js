@@ -148,7 +148,7 @@ function powerBlock(row, detail) {
     ["smallest share of faulty requests that would show", percent(m["power/visible_fault_rate"])],
     ["confidence for this cell", percent(m["power/confidence"])],
     ["confidence for the whole sweep", percent(m["power/sweep_confidence"])],
-    ["sensitivity assumed or measured", fmt(m["power/sensitivity"])],
+    ["sensitivity assumed", fmt(m["power/sensitivity"])],
     ["tokens compared", fmt(m["exposure/tokens"])],
     ["verification steps with a rejection", fmt(m["exposure/steps_with_rejection"])],
   ]));
