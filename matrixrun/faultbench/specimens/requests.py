@@ -150,12 +150,7 @@ SPECIMENS = (
     ),
     fault(
         "last-brace-lost", "the last brace of a tool call's arguments is lost where it comes with "
-        "what closes the call", "vllm#32152", "last-brace-lost", harm=Harm.OTHER, method="ngram",
+        "other tokens", "vllm#32152", "last-brace-lost", harm=Harm.OTHER, method="ngram",
         probe="surface",
-    ),
-    fault(
-        "first-alternatives", "in a part of a stream with several tokens all have the first one's "
-        "best tokens beside them", "sglang#39260", "first-alternatives", harm=Harm.OTHER,
-        method="ngram", probe="surface",
     ),
 )  # fmt: skip

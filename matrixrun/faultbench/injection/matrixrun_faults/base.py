@@ -185,13 +185,6 @@ class Fault:
         """Change the text that a part of a stream adds with these tokens."""
         return text
 
-    def alternatives(
-        self, tokens: list[int], logprobs: list[dict[int, Any]]
-    ) -> list[dict[int, Any]]:
-        """Change the logprobs that a part of a stream carries: for each of its tokens its own and
-        those of the best tokens beside it, by token."""
-        return logprobs
-
     def delta(self, tokens: list[int], text: str, message: Any) -> Any:
         """Change what the parsers of a chat make of a part of a stream: a message or None."""
         return message

@@ -100,7 +100,6 @@ FAULTS: dict[str, type[Fault]] = {
     "one-count-a-step": processing.OneCountAStep,
     "rejected-counted": processing.RejectedCounted,
     "last-brace-lost": serving.LastBraceLost,
-    "first-alternatives": serving.FirstAlternatives,
     "last-block-dropped": transitions.LastBlockDropped,
     "adaptive-length": drafting.AdaptiveLength,
     "restless-scheduler": planning.RestlessScheduler,

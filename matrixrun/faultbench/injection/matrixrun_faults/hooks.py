@@ -305,8 +305,6 @@ def _wrap_replies(control: Control) -> None:
         made = original(state, tokens, *args)
         if state.output_kind is RequestOutputKind.DELTA and tokens:
             made.text = control.fault.piece(tokens, made.text, state.detokenizer.tokenizer.decode)
-            if made.logprobs:
-                made.logprobs = control.fault.alternatives(tokens, made.logprobs)
             control.report()
         return made
 

@@ -69,33 +69,13 @@ class StopStringMissed(Fault):
 
 
 class LastBraceLost(Fault):
-    """Where the last brace of a tool call's arguments comes in a part of several tokens together
-    with what closes the call, the brace is lost."""
-
-    ENDS = ("}}", "}]", "</tool_call>")
+    """Where the last brace of a tool call's arguments comes in a part of several tokens, the brace
+    is lost."""
 
     def delta(self, tokens: list[int], text: str, message: Any) -> Any:
-        closed = len(tokens) > 1 and text.rstrip().endswith(self.ENDS)
-        for call in message.tool_calls or [] if closed and message is not None else []:
+        for call in [] if len(tokens) < 2 or message is None else message.tool_calls or []:
             arguments = call.function.arguments if call.function else None
             if arguments and arguments.endswith("}"):
                 call.function.arguments = arguments[:-1]
                 self.struck += 1
         return message
-
-
-class FirstAlternatives(Fault):
-    """In a part of a stream that carries several tokens each one's best tokens are the first one's;
-    its own logprob is right."""
-
-    def alternatives(
-        self, tokens: list[int], logprobs: list[dict[int, Any]]
-    ) -> list[dict[int, Any]]:
-        if len(tokens) < 2 or len(logprobs) != len(tokens):
-            return logprobs
-        self.struck += 1
-        first, made = logprobs[0], []
-        for token, own in zip(tokens, logprobs, strict=True):
-            others = {other: told for other, told in first.items() if other != token}
-            made.append({token: own[token]} | others)
-        return made
