@@ -148,9 +148,4 @@ SPECIMENS = (
         "rejected-counted", "penalties count rejected draft tokens too",
         "osaurus-ai/vmlx-swift#357", "rejected-counted", probe="processors",
     ),
-    fault(
-        "last-brace-lost", "the last brace of a tool call's arguments is lost where it comes with "
-        "other tokens", "vllm#32152", "last-brace-lost", harm=Harm.OTHER, method="ngram",
-        probe="surface",
-    ),
 )  # fmt: skip

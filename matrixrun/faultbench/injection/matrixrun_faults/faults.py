@@ -99,7 +99,6 @@ FAULTS: dict[str, type[Fault]] = {
     "seed-ignored": sampling.SeedIgnored,
     "one-count-a-step": processing.OneCountAStep,
     "rejected-counted": processing.RejectedCounted,
-    "last-brace-lost": serving.LastBraceLost,
     "last-block-dropped": transitions.LastBlockDropped,
     "adaptive-length": drafting.AdaptiveLength,
     "restless-scheduler": planning.RestlessScheduler,

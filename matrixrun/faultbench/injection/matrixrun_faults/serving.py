@@ -66,16 +66,3 @@ class StopStringMissed(Fault):
         seen = any(one in text[max(0, before - len(one) + 1) :] for one in wanted)
         self.struck += int(seen)
         return original(tokens[-1:], ended)
-
-
-class LastBraceLost(Fault):
-    """Where the last brace of a tool call's arguments comes in a part of several tokens, the brace
-    is lost."""
-
-    def delta(self, tokens: list[int], text: str, message: Any) -> Any:
-        for call in [] if len(tokens) < 2 or message is None else message.tool_calls or []:
-            arguments = call.function.arguments if call.function else None
-            if arguments and arguments.endswith("}"):
-                call.function.arguments = arguments[:-1]
-                self.struck += 1
-        return message
