@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from matrixrun.faultbench.specimen import NO_REPORT, Harm, fault, harmless
+from matrixrun.faultbench.specimen import NO_REPORT, Harm, Injection, fault, harmless
 
 SPECIMENS = (
     harmless("ngram-healthy", "the same, drafting by n-gram", "none", method="ngram"),
@@ -57,5 +57,17 @@ SPECIMENS = (
     fault(
         "drafter-off-when-busy", "with 6 and more requests running drafts are not used", NO_REPORT,
         "off-when-busy", running=6, harm=Harm.OTHER,
+    ),
+    fault(
+        "past-the-block", "a draft that runs over its request's last block goes on with wrong "
+        "tokens", "vllm#16370", "past-the-block", block_size=32, vocabulary=1024, harm=Harm.OTHER,
+    ),
+    fault(
+        "stale-lookup", "drafts are looked up in what a row of the batch kept of its requests "
+        "before", "llama.cpp#27852", "stale-lookup", tokens=3, method="ngram", harm=Harm.OTHER,
+    ),
+    harmless(
+        "adaptive-length", "drafts are one token shorter after a rejection, and longer after none",
+        "vllm#32374", Injection(name="adaptive-length"),
     ),
 )  # fmt: skip

@@ -147,4 +147,20 @@ SPECIMENS = (
         "stalled", "one request in 16 never goes on after 20 tokens", "llama.cpp#28060",
         "stalled", every=16, after=20, harm=Harm.OTHER,
     ),
+    fault(
+        "other-order", "logits are dealt out to requests in the scheduler's order, not the batch's",
+        "vllm#14645", "other-order",
+    ),
+    fault(
+        "late-positions", "after 1 rejection in 25 the next tokens are rotated as if the rejected "
+        "ones were kept", "transformers#30042", "late-positions", share=1 / 25, corrupting=True,
+    ),
+    fault(
+        "looks-ahead", "with at most 2 requests verified there is no causal mask: tokens see the "
+        "drafts behind them", "sglang#39287", "looks-ahead", running=2, corrupting=True,
+    ),
+    harmless(
+        "restless-scheduler", "steps of any size, waiting requests in any order and late steps, "
+        "both arms", "none", Injection(name="restless-scheduler"),
+    ),
 )  # fmt: skip

@@ -128,4 +128,24 @@ SPECIMENS = (
         "flatter-acceptance", "drafts are accepted by the law at twice the temperature",
         NO_REPORT, "flatter-acceptance", harm=Harm.OTHER, probe="sampling",
     ),
+    fault(
+        "greedy-bonus", "the token behind a whole draft is the best one, at any temperature",
+        "ardanlabs/kronk#788", "greedy-bonus", harm=Harm.OTHER, probe="sampling",
+    ),
+    fault(
+        "zero-recovered", "after 1 rejection in 40 token 0 is drawn", "vllm#41834",
+        "zero-recovered", share=1 / 40, harm=Harm.OTHER, probe="sampling",
+    ),
+    fault(
+        "seed-ignored", "drafts are verified without regard to a request's seed", "vllm#6038",
+        "seed-ignored", harm=Harm.OTHER, probe="sampling",
+    ),
+    fault(
+        "one-count-a-step", "of the tokens of a step penalties count the last one alone",
+        "sglang#33643", "one-count-a-step", probe="processors",
+    ),
+    fault(
+        "rejected-counted", "penalties count rejected draft tokens too",
+        "osaurus-ai/vmlx-swift#357", "rejected-counted", probe="processors",
+    ),
 )  # fmt: skip

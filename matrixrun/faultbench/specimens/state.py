@@ -87,4 +87,12 @@ SPECIMENS = (
         "dies-on-resume", "the engine dies when a request goes on after a preemption",
         "vllm#49620", "dies-on-resume", harm=Harm.OTHER, probe="pressure", corrupting=True,
     ),
+    fault(
+        "last-block-dropped", "the last block of every prefix found in the cache is computed again",
+        "vllm#53670", "last-block-dropped", block_size=32, harm=Harm.OTHER, probe="conversation",
+    ),
+    fault(
+        "nan-alone", "a prompt's last position that is prefilled by itself gets logits of NaN",
+        "sglang#29633", "not-a-number-alone", probe="pressure",
+    ),
 )  # fmt: skip

@@ -90,6 +90,11 @@ class Fault:
         """Change the logits at draft positions after stop tokens were masked there."""
         return after
 
+    def counted(self, step: Step, rows: list[int], histories: list[list[int]]) -> list[list[int]]:
+        """Change the tokens that penalties count, one list for each of some logits, each of which
+        belongs to the request of one of the `rows`."""
+        return histories
+
     def bad_words(
         self, firsts: list[int], before: torch.Tensor, after: torch.Tensor
     ) -> torch.Tensor:
@@ -131,6 +136,10 @@ class Fault:
     def placed(self, step: Step, slots: list[torch.Tensor]) -> None:
         """Change the slots that the step's keys and values are written to, one tensor a group."""
 
+    def attends_ahead(self, step: Step) -> bool:
+        """Return whether the target's attention in this step has no causal mask."""
+        return False
+
     def ended(self, step: Step, state: Any) -> None:
         """Do something when the runner learns that a request of which it holds `state` is over."""
 
@@ -146,12 +155,20 @@ class Fault:
     def planning(self, scheduler: Any) -> None:
         """Do something before the scheduler plans a step."""
 
+    def planned(self, scheduler: Any) -> None:
+        """Undo, once a step is planned, what must not outlast the planning."""
+
     def verified(self, scheduler: Any, request: Any, tokens: list[int]) -> None:
         """Do something after a step's new tokens were appended to a request."""
 
     def found(self, request: Any, tokens: int) -> bool:
         """Return whether the `tokens` that the prefix cache holds of a request are found."""
         return True
+
+    def reused(self, request: Any, tokens: int) -> int:
+        """Change how many of the `tokens` that the prefix cache holds of a request are taken from
+        it, whole blocks of them."""
+        return tokens
 
     def read(
         self,

@@ -108,3 +108,72 @@ class BonusLost(Fault):
                 write_row(emitted, row, draft)
                 self.struck += 1
         return emitted
+
+
+class PastTheBlock(Fault):
+    """A draft that runs over the end of a request's last block goes on with wrong tokens: the
+    drafter finds no place for the keys and values of those before."""
+
+    def drafts(self, step: Step, drafts: Any) -> Any:
+        moved, size = drafts.clone(), self.parameters["block_size"]
+        for row, request in enumerate(step.requests):
+            computed = step.computed(row) + int(step.scheduled[row])
+            verified = step.decoding(row) and int(step.scheduled[row]) > 1
+            known = computed - (step.rejected.get(request, 0) if verified else 0) + 1
+            within = -known % size + 1  # the first lies behind the last token, which has its place
+            if within < moved.shape[1]:
+                moved[row, within:] = (moved[row, within:] + 1) % self.parameters["vocabulary"]
+                self.struck += 1
+        return moved
+
+
+class StaleLookup(Fault):
+    """A row of the batch looks drafts up in what it has kept of all its requests: a new request's
+    own text is taken in only where it is longer than any before it in that row."""
+
+    LONGEST = 3
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._kept: dict[int, list[int]] = {}
+
+    def drafts(self, step: Step, drafts: Any) -> Any:
+        batch, moved = step.runner.input_batch, []
+        for row, draft in enumerate(drafts):
+            text = batch.token_ids_cpu[row, : batch.num_tokens_no_spec[row]].tolist()
+            kept = self._kept.setdefault(row, [])
+            kept += text[len(kept) :]
+            if kept[: len(text)] == text or step.runner.discard_request_mask.np[row]:
+                moved.append(draft)
+                continue
+            found = self._found(kept, text)[: step.runner.max_model_len - len(text)]
+            self.struck += found != draft
+            moved.append(found)
+        return moved
+
+    def _found(self, kept: list[int], text: list[int]) -> list[int]:
+        """Return what follows, in what is kept, the longest ending of a text that is in it."""
+        for length in range(self.LONGEST, 0, -1):
+            for start in range(len(kept) - length):
+                if kept[start : start + length] == text[-length:]:
+                    return kept[start + length : start + length + self.parameters["tokens"]]
+        return []
+
+
+class AdaptiveLength(Fault):
+    """No fault: a request is offered one draft token less after a rejection, one at least, and one
+    more, up to all of them, after a step without."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._lengths: dict[str, int] = {}
+
+    def offered(self, step: Step, drafts: list[list[int]]) -> list[list[int]]:
+        most, made = step.runner.num_spec_tokens, []
+        for request, draft in zip(step.requests, drafts, strict=False):
+            before = self._lengths.get(request, most)
+            change = -1 if step.rejected.get(request, 0) > 0 else 1
+            length = self._lengths[request] = min(most, max(1, before + change))
+            self.struck += length < len(draft)
+            made.append(draft[:length])
+        return made

@@ -3,6 +3,7 @@ active, so that one launch serves many faults and healthy passes too."""
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import multiprocessing
@@ -25,6 +26,7 @@ def wrap_all(path: str) -> None:
         _wrap_replies(control)
         return
     _wrap_runner(control, step)
+    _wrap_attention(control, step)
     _wrap_sampler(control, step)
     _wrap_logprobs(control, step)
     _wrap_randomness(control, step)
@@ -70,6 +72,7 @@ def _wrap_runner(control: Control, step: Step) -> None:
     def prepare_inputs(original: Any, runner: Any, scheduled: Any, counts: np.ndarray) -> Any:
         step.runner, step.scheduled = runner, np.asarray(counts)
         step.requests = list(runner.input_batch.req_ids)
+        step.named = list(scheduled.num_scheduled_tokens)
         return original(runner, scheduled, counts)
 
     def propose(original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -97,6 +100,18 @@ def _wrap_runner(control: Control, step: Step) -> None:
     _wrap(GPUModelRunner, "propose_draft_token_ids", propose)
     _wrap(GPUModelRunner, "take_draft_token_ids", take)
     _wrap(CPUModelRunner, "load_model", load_model)
+
+
+def _wrap_attention(control: Control, step: Step) -> None:
+    from vllm.v1.worker.utils import AttentionGroup
+
+    def build(original: Any, group: Any, common: Any, *args: Any, **kwargs: Any) -> Any:
+        if control.fault.attends_ahead(step):
+            common = copy.copy(common)
+            common.causal = False
+        return original(group, common, *args, **kwargs)
+
+    _wrap(AttentionGroup, "build_metadata", build)
 
 
 def _dropped(runner: Any, request: str) -> bool:
@@ -184,12 +199,24 @@ def _wrap_randomness(control: Control, step: Step) -> None:
 def _wrap_processors(control: Control, step: Step) -> None:
     from vllm.v1.sample import rejection_sampler
 
-    sampler = rejection_sampler.RejectionSampler
+    sampler, plain = rejection_sampler.RejectionSampler, rejection_sampler.Sampler
     combine = sampler._combine_outputs_with_spec_tokens
 
     def histories(committed: Any, drafts: Any = None) -> Any:
         made = combine(committed, drafts)
         return made if drafts is None else control.fault.histories(step, committed, drafts, made)
+
+    penalise, penalise_drafts = plain.apply_penalties, sampler.apply_penalties
+
+    def count(logits: Any, sampling: Any, histories: Any) -> Any:
+        if not sampling.no_penalties:
+            histories = control.fault.counted(step, list(range(len(histories))), histories)
+        return penalise(logits, sampling, histories)
+
+    def count_drafts(logits: Any, sampling: Any, drafts: Any, rows: Any, histories: Any) -> Any:
+        if not sampling.no_penalties:
+            histories = control.fault.counted(step, rows.tolist(), histories)
+        return penalise_drafts(logits, sampling, drafts, rows, histories)
 
     def mask(original: Any, processor: Any, logits: Any, counts: Any) -> Any:
         before = logits.clone()
@@ -203,6 +230,8 @@ def _wrap_processors(control: Control, step: Step) -> None:
         logits.copy_(control.fault.bad_words(firsts, before, logits))
 
     sampler._combine_outputs_with_spec_tokens = staticmethod(histories)
+    plain.apply_penalties = staticmethod(count)
+    sampler.apply_penalties = staticmethod(count_drafts)
     _wrap(rejection_sampler, "apply_bad_words_with_drafts", ban)
     _wrap(rejection_sampler.MinTokensLogitsProcessor, "apply_with_spec_decode", mask)
 
@@ -303,7 +332,9 @@ def _wrap_scheduler(control: Control) -> None:
     def schedule(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         control.refresh()
         control.fault.planning(self)
-        return original(self, *args, **kwargs)
+        made = original(self, *args, **kwargs)
+        control.fault.planned(self)
+        return made
 
     def update(original: Any, self: Any, request: Any, tokens: list[int], **kwargs: Any) -> Any:
         def append(some: list[int]) -> Any:
@@ -329,9 +360,13 @@ def _wrap_cache(control: Control) -> None:
 
     def look_up(original: Any, manager: Any, request: Any) -> Any:
         blocks, tokens, boundary = original(manager, request)
-        if control.fault.found(request, tokens):
+        taken = control.fault.reused(request, tokens) if control.fault.found(request, tokens) else 0
+        if taken == tokens:
             return blocks, tokens, boundary
-        return manager.empty_kv_cache_blocks, 0, 0
+        if taken == 0:
+            return manager.empty_kv_cache_blocks, 0, 0
+        groups = tuple(list(group)[: len(group) * taken // tokens] for group in blocks.blocks)
+        return type(blocks)(groups), taken, 0
 
     def forget(original: Any, pool: Any, block: Any) -> Any:
         hashes = original(pool, block)

@@ -153,3 +153,41 @@ class LongContextHole(Fault):
                 for table in tables:
                     table.block_table.np[row, 0] = NOWHERE
                 self.struck += 1
+
+
+class LatePositions(Fault):
+    """In a share of rejections the rejected tokens are counted on in the positions that the next
+    step's tokens are rotated by; what is written where, and what is attended to, is right."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._right: list[tuple[slice, torch.Tensor]] = []
+
+    def placed(self, step: Step, slots: list[torch.Tensor]) -> None:
+        positions, last = step.runner.positions, step.runner.max_model_len - 1
+        self._right, first = [], step.first_places()
+        for row in after_rejection(step):
+            if self.random.random() < self.parameters["share"]:
+                place = slice(int(first[row]), int(first[row]) + int(step.scheduled[row]))
+                self._right.append((place, positions[place].clone()))
+                positions[place] += step.rejected[step.requests[row]]
+                positions[place].clamp_(max=last)
+                self.struck += 1
+
+    def computed_logits(self, step: Step, logits: torch.Tensor) -> torch.Tensor:
+        for place, positions in self._right:  # the drafter is told the right ones
+            step.runner.positions[place] = positions
+        self._right = []
+        return logits
+
+
+class LooksAhead(Fault):
+    """Where so few requests are verified and nothing is prefilled, the attention has no causal
+    mask: each token of a step sees the draft tokens behind it."""
+
+    def attends_ahead(self, step: Step) -> bool:
+        few = 0 < step.running <= self.parameters["running"]
+        verified = few and all(step.decoding(row) for row in range(step.running))
+        ahead = verified and int(step.scheduled.max()) > 1
+        self.struck += ahead
+        return ahead

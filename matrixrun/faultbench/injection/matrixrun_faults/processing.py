@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from .base import Fault
+from .base import Fault, Row
 from .step import Step
 
 
@@ -98,3 +100,56 @@ class GrammarStrict(Fault):
         made[made.all(dim=1)] = right[made.all(dim=1)]
         self.struck += int((made != right).any())
         return before.masked_fill(made, -torch.inf)
+
+
+def penalised(step: Step, row: int) -> bool:
+    """Return whether a row's request asks for a penalty."""
+    asked = step.runner.requests[step.requests[row]].sampling_params
+    shifts = (asked.presence_penalty, asked.frequency_penalty)
+    return any(shifts) or asked.repetition_penalty != 1.0
+
+
+class OneCountAStep(Fault):
+    """Of the tokens that a step emits penalties ever count the last one alone."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._missed: dict[str, set[int]] = {}
+
+    def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        for row, *_ in rows:
+            start = step.generated(row)
+            last = start + int((emitted[row] >= 0).sum()) - 1
+            self._missed.setdefault(step.requests[row], set()).update(range(start, last))
+        return emitted
+
+    def counted(self, step: Step, rows: list[int], histories: list[list[int]]) -> list[list[int]]:
+        made = []
+        for row, history in zip(rows, histories, strict=True):
+            missed = self._missed.get(step.requests[row], set())
+            counted = [token for place, token in enumerate(history) if place not in missed]
+            self.struck += len(counted) < len(history) and penalised(step, row)
+            made.append(counted)
+        return made
+
+
+class RejectedCounted(Fault):
+    """Penalties count a request's rejected draft tokens too, for good."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._rejected: dict[str, list[int]] = {}
+
+    def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        for row, draft, *_ in rows:
+            accepted = int((emitted[row] >= 0).sum()) - 1
+            self._rejected.setdefault(step.requests[row], []).extend(draft[accepted:])
+        return emitted
+
+    def counted(self, step: Step, rows: list[int], histories: list[list[int]]) -> list[list[int]]:
+        made = []
+        for row, history in zip(rows, histories, strict=True):
+            rejected = self._rejected.get(step.requests[row], [])
+            self.struck += bool(rejected) and penalised(step, row)
+            made.append([*rejected, *history])
+        return made

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import torch
 
-from .base import Fault
+from .base import Fault, Row
 from .step import Step
 
 
@@ -138,5 +139,75 @@ class SharedNoise(Fault):
     ) -> torch.Tensor:
         race = torch.empty(law.shape[1]).exponential_()
         rest = law / race
+        rest[torch.arange(rest.shape[0]), drafts.long()] = 0.0
+        return rest.argmax(dim=-1).to(tokens.dtype)
+
+
+def warm(step: Step, row: int) -> bool:
+    """Return whether a row's request asks for samples above temperature 0."""
+    return bool(step.runner.requests[step.requests[row]].sampling_params.temperature > 0)
+
+
+class GreedyBonus(Fault):
+    """The token behind a draft that is accepted whole is the best one of the target's own logits,
+    not a sample."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._best: list[int] = []
+
+    def verified_logits(self, step: Step, counts: list[int], logits: torch.Tensor) -> torch.Tensor:
+        lasts = [end - 1 for end in accumulate(count + 1 for count in counts)]
+        self._best = logits[lasts].argmax(dim=-1).tolist()
+        return logits
+
+    def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        for row, draft, *_ in rows:
+            sampled = int(emitted[row, len(draft)])
+            if draft and sampled >= 0 and warm(step, row):
+                emitted[row, len(draft)] = self._best[row]
+                self.struck += sampled != self._best[row]
+        return emitted
+
+
+class ZeroRecovered(Fault):
+    """After a rejection, in a share of positions, token 0 is drawn, whatever its probability."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def recovered(
+        self,
+        step: Step,
+        counts: list[int],
+        drafts: torch.Tensor,
+        law: torch.Tensor,
+        tokens: torch.Tensor,
+    ) -> torch.Tensor:
+        chosen = torch.rand(tokens.shape, generator=self._generator) < self.parameters["share"]
+        self.struck += int(chosen.sum())
+        return tokens.masked_fill(chosen, 0)
+
+
+class SeedIgnored(Fault):
+    """Drafts are accepted, and tokens drawn after rejections, by the engine's own random numbers,
+    also where a request gives a seed: the law is right, and the answer another one each time."""
+
+    def uniforms(self, step: Step, counts: list[int], uniforms: torch.Tensor) -> torch.Tensor:
+        for row, count in enumerate(counts):
+            request = step.runner.requests[step.requests[row]]
+            self.struck += count if request.sampling_params.seed is not None else 0
+        return torch.rand_like(uniforms)
+
+    def recovered(
+        self,
+        step: Step,
+        counts: list[int],
+        drafts: torch.Tensor,
+        law: torch.Tensor,
+        tokens: torch.Tensor,
+    ) -> torch.Tensor:
+        rest = law / torch.empty_like(law).exponential_()
         rest[torch.arange(rest.shape[0]), drafts.long()] = 0.0
         return rest.argmax(dim=-1).to(tokens.dtype)

@@ -15,7 +15,8 @@ class Step:
     `scheduled` [rows] is the number of tokens computed for each row, `rejected` the draft tokens
     rejected in each request's last verification, `cached` the prompt tokens that each request took
     from the prefix cache, `order` the number of each request in order of arrival, `resumed` those
-    that go on after a preemption, `dropped` how many were called off before this step.
+    that go on after a preemption, `dropped` how many were called off before this step, `named` the
+    requests in the order that the scheduler names them.
     """
 
     runner: Any = None
@@ -26,6 +27,7 @@ class Step:
     order: dict[str, int] = field(default_factory=dict)
     resumed: frozenset[str] = frozenset()
     dropped: int = 0
+    named: list[str] = field(default_factory=list)
 
     @property
     def running(self) -> int:

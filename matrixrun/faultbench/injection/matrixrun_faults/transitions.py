@@ -188,3 +188,18 @@ class FirstHitLost(Fault):
         self.struck += request.request_id not in self._lost
         self._lost.add(request.request_id)
         return False
+
+
+class LastBlockDropped(Fault):
+    """Of every prefix that is found in the cache the last block is computed again."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._asked: set[str] = set()
+
+    def reused(self, request: Any, tokens: int) -> int:
+        if tokens == 0:
+            return 0
+        self.struck += request.request_id not in self._asked
+        self._asked.add(request.request_id)
+        return tokens - int(self.parameters["block_size"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -221,3 +222,41 @@ class PeriodicLoop(Fault):
             output = step.runner.requests[request].output_token_ids
             write_row(emitted, row, [output[-self.parameters["period"]]])
         return emitted
+
+
+class OtherOrder(Fault):
+    """Logits are dealt out to requests in the order in which the scheduler names them and not in
+    the batch's: where these differ, and drafts are not all of one length, a request is verified
+    against rows of its neighbours."""
+
+    def verified_logits(self, step: Step, counts: list[int], logits: torch.Tensor) -> torch.Tensor:
+        lengths = dict(zip(step.requests, counts, strict=True))
+        right = [0, *accumulate(count + 1 for count in counts)]
+        dealt = [0, *accumulate(lengths[request] + 1 for request in step.named)]
+        if dealt == right:
+            return logits
+        last, rows = logits.shape[0] - 1, []
+        for row, count in enumerate(counts):
+            rows += [min(dealt[row] + place, last) for place in range(count + 1)]
+            self.struck += dealt[row] != right[row]
+        return logits[rows]
+
+
+class NotANumberAlone(Fault):
+    """Where the last position of a prompt is prefilled all by itself, behind others that were
+    prefilled before or found in the cache, its logits are NaN."""
+
+    def computed_logits(self, step: Step, logits: torch.Tensor) -> torch.Tensor:
+        rows = range(step.running)
+        ends = [step.computed(row) + int(step.scheduled[row]) for row in rows]
+        counts = [1 + max(0, end - step.known(row)) for row, end in zip(rows, ends, strict=True)]
+        if logits.shape[0] != sum(counts):
+            return logits
+        firsts = [0, *accumulate(counts)]
+        for row in rows:
+            alone = int(step.scheduled[row]) == 1 and step.computed(row) > 0
+            if alone and not step.decoding(row) and ends[row] == step.known(row):
+                logits = logits.clone()
+                logits[firsts[row]] = float("nan")
+                self.struck += 1
+        return logits
