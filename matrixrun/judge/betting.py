@@ -26,10 +26,12 @@ from matrixrun.judge.laws import LEAST_PROBABILITY, Flags, Setting
 
 # The part of the capital that goes on an alternative: a fault in one token of 30, 7, 2.
 STAKES = (0.03, 0.15, 0.5)
-# The same for draft tokens that are let through: one in 300, 30, 3.
+# The same for draft tokens that are let through, and for tokens from nowhere: one in 300, 30, 3.
 LEAK_STAKES = (0.003, 0.03, 0.3)
-# A draft token less likely than this pays as if it were so likely: one token decides nothing alone.
-LEAST_ACCEPTED = 1e-4
+# Tokens that are none of the best come from nowhere where all of them together hold less than this.
+HARDLY_ANY = 0.01
+# What is less likely than this pays as if it were so likely: one token decides nothing alone.
+LEAST_PAID = 1e-4
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,9 @@ def wager(draws: Draws, *, single: bool = False) -> Wealth:
             for stake in STAKES:
                 logs.append(float(np.log1p(stake * (ratio[flags] - 1.0)).sum()))
                 names.append(f"{name}, {group}")
+    strangers = wager_on_strangers(draws)
+    logs += strangers
+    names += ["tokens from nowhere"] * len(strangers)
     if single:
         leaks = wager_on_leaks(draws)
         logs += leaks
@@ -204,8 +209,21 @@ def wager_on_leaks(draws: Draws) -> list[float]:
     taken (Leviathan, Kalman and Matias 2023, arXiv 2211.17192; Chen et al. 2023, arXiv 2302.01318).
     """
     offered = draws.draft >= 0
-    likely = np.exp(np.clip(draws.logprob[offered], math.log(LEAST_ACCEPTED), 0.0))
+    likely = np.exp(np.clip(draws.logprob[offered], math.log(LEAST_PAID), 0.0))
     paid = draws.taken[offered] / likely
+    return [float(np.log1p(stake * (paid - 1.0)).sum()) for stake in LEAK_STAKES]
+
+
+def wager_on_strangers(draws: Draws) -> list[float]:
+    """Return the capital after betting, at each stake, on tokens that are none of the best where
+    these hold nearly everything.
+
+    A token from nowhere (the id 0, padding, another row's) is one of them (vllm#41834). Where to
+    bet is known before the draw, and what is paid is at most what the odds allow.
+    """
+    others, last = draws.law[:, -1], draws.law.shape[1] - 1
+    places = others < HARDLY_ANY
+    paid = (draws.outcome == last)[places] / np.maximum(others[places], LEAST_PAID)
     return [float(np.log1p(stake * (paid - 1.0)).sum()) for stake in LEAK_STAKES]
 
 

@@ -18,6 +18,7 @@ from matrixrun.judge.betting import (
     wager,
     wager_on_collisions,
     wager_on_leaks,
+    wager_on_strangers,
 )
 from matrixrun.judge.laws import law_of, law_under
 from matrixrun.judge.sampled import offers_single_tokens, sampled
@@ -278,6 +279,37 @@ def test_nobody_can_expect_to_win_at_the_targets_odds():
         wealth.append(np.exp(wager(replace(draws, outcome=outcome)).log))
     assert np.mean(wealth) == pytest.approx(1.0, abs=0.3)
     assert np.mean(np.array(wealth) >= 20.0) <= 0.05
+
+
+def test_tokens_from_nowhere_are_seen_though_they_are_few():
+    """One token of 200 is none of the best 20, which hold 99.9 % and more."""
+    seen = observed(Sampler(seed=1), prompts=24, tokens=32)
+    draws = sampled(seen.observations["on"], seen.scores["on"]).draws()
+    law = draws.law.copy()
+    law[:, -1] = 1e-3
+    law /= law.sum(axis=1, keepdims=True)
+    fair = replace(draws, law=law, uncut=law, outcome=np.zeros_like(draws.outcome))
+    few = fair.outcome.copy()
+    few[::200] = law.shape[1] - 1
+    found = wager_on_strangers(replace(fair, outcome=few))
+    assert max(found) > 8.0
+    assert max(wager_on_strangers(fair)) < 0.0
+
+
+@given(share=st.floats(1e-7, 0.02))
+def test_tokens_from_nowhere_pay_at_most_their_odds(share):
+    """The mean capital after one draw is at most 1 at every stake, whatever the others hold."""
+    seen = observed(Sampler(seed=1), prompts=1, tokens=2)
+    draws = sampled(seen.observations["on"], seen.scores["on"]).draws()
+    one = draws.where(np.arange(draws.token.size) == 0)
+    law = np.zeros_like(one.law)
+    law[0, 0], law[0, -1] = 1.0 - share, share
+    last = law.shape[1] - 1
+    came, stayed = (
+        np.exp(wager_on_strangers(replace(one, law=law, outcome=np.array([place]))))
+        for place in (last, 0)
+    )
+    assert (share * came + (1.0 - share) * stayed <= 1.0 + 1e-9).all()
 
 
 def test_collisions_at_the_expected_rate_win_nothing():
