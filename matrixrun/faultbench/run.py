@@ -19,6 +19,8 @@ from matrixrun.faultbench.trial import Baseline, Bench
 from matrixrun.judge import settings_for
 
 Say = Callable[[str], None]
+# The specimens that switch nothing on, by the method of their launch.
+HEALTHY = {"draft_model": "healthy", "ngram": "ngram-healthy"}
 Keep = Callable[[Sequence[TrialResult], dict[str, dict[str, Any]]], None]
 
 
@@ -91,8 +93,10 @@ def _lines(chosen: Sequence[Specimen], trials: Sequence[TrialResult]) -> Iterato
     """Return a line for every specimen that has been tried."""
     for specimen in chosen:
         mine = [one for one in trials if one.specimen == specimen.name]
+        nothing = HEALTHY.get(specimen.method)
+        healthy = {one.seed: one for one in trials if one.specimen == nothing}
         if mine:
-            yield summarise(specimen, mine)
+            yield summarise(specimen, mine, healthy)
 
 
 def show(result: BenchResult) -> None:

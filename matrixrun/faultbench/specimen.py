@@ -27,10 +27,12 @@ class Load(StrEnum):
 
 
 class Harm(StrEnum):
-    """What a fault damages: tokens or logprobs, whose size can be compared with the floor, or
-    something else (speed, an answer's end), which has no floor."""
+    """What a fault damages: tokens or logprobs, whose size can be compared with the floor; how many
+    draft tokens are accepted, of which a tenth is what the judge calls a loss; or something else
+    (an answer's end, what is cached), which has no floor."""
 
     OUTPUT = "output"
+    ACCEPTANCE = "acceptance"
     OTHER = "other"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.table import Table
 
 from matrixrun.faultbench.result import TrialResult
 from matrixrun.faultbench.specimen import Harm, Specimen
+from matrixrun.judge import LEAST_LOSS
 
 
 class Outcome(StrEnum):
@@ -51,9 +52,12 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
 
 
-def summarise(specimen: Specimen, trials: Sequence[TrialResult]) -> Line:
+def summarise(
+    specimen: Specimen, trials: Sequence[TrialResult], healthy: Mapping[int, TrialResult]
+) -> Line:
     """Return a specimen's line. A fault that no seed caught and that moved nothing by more than
-    the floor is listed by its size; the bench counts it as harmless in this place."""
+    the floor is listed by its size; the bench counts it as harmless in this place. `healthy` are
+    the trials, by seed, of its launch with nothing switched on, as far as there are."""
     caught = [one for one in trials if one.caught]
     findings = list(dict.fromkeys(one.finding for one in caught))
     return Line(
@@ -61,7 +65,7 @@ def summarise(specimen: Specimen, trials: Sequence[TrialResult]) -> Line:
         what=specimen.what,
         report=specimen.report,
         harmless=specimen.harmless,
-        outcome=_outcome(specimen, trials),
+        outcome=_outcome(specimen, trials, healthy),
         caught=len(caught),
         trials=len(trials),
         finding=", ".join(findings),
@@ -76,7 +80,9 @@ def summarise(specimen: Specimen, trials: Sequence[TrialResult]) -> Line:
     )
 
 
-def _outcome(specimen: Specimen, trials: Sequence[TrialResult]) -> Outcome:
+def _outcome(
+    specimen: Specimen, trials: Sequence[TrialResult], healthy: Mapping[int, TrialResult]
+) -> Outcome:
     if specimen.harmless:
         accused = any(one.caught for one in trials)
         return Outcome.ACCUSED if accused else Outcome.CLEAR
@@ -85,16 +91,20 @@ def _outcome(specimen: Specimen, trials: Sequence[TrialResult]) -> Outcome:
         return Outcome.CAUGHT
     if all(one.struck == 0 for one in left):
         return Outcome.IDLE
-    if all(_small(specimen, one) for one in left):
+    if all(_small(specimen, one, healthy.get(one.seed)) for one in left):
         return Outcome.BELOW if len(left) == len(trials) else Outcome.CAUGHT
     return Outcome.PARTLY if len(left) < len(trials) else Outcome.MISSED
 
 
-def _small(specimen: Specimen, trial: TrialResult) -> bool:
-    """Return whether a trial's effect is one of size, and within what arithmetic alone explains;
-    a trial in which nothing happened shows nothing either way."""
+def _small(specimen: Specimen, trial: TrialResult, healthy: TrialResult | None) -> bool:
+    """Return whether a trial's effect is one of size, and within what arithmetic alone explains,
+    or a loss of acceptance that is none to the judge; a trial in which nothing happened shows
+    nothing either way."""
     small = trial.regret_max <= trial.ceiling and trial.logprob_shift <= trial.ceiling
-    return trial.struck == 0 or (specimen.harm is Harm.OUTPUT and small)
+    if specimen.harm is Harm.ACCEPTANCE:
+        kept = healthy is not None and trial.acceptance > (1 - LEAST_LOSS) * healthy.acceptance
+        small = small and kept
+    return trial.struck == 0 or (specimen.harm is not Harm.OTHER and small)
 
 
 def as_table(lines: Sequence[Line]) -> Table:

@@ -33,11 +33,13 @@ from matrixrun.judge.laws import Setting, drawn_with
 from matrixrun.judge.power import required_requests, visible_fault_rate
 from matrixrun.judge.processors import Processor, sampling_of
 from matrixrun.judge.settings import Expectation, ExpectedVerdict, JudgeSettings, settings_for
+from matrixrun.judge.steps import LEAST_LOSS
 from matrixrun.judge.sweep import Judgement, judge_sweep
 from matrixrun.judge.verdict import exit_code
 
 __all__ = [
     "FAULT_KINDS",
+    "LEAST_LOSS",
     "CellObservations",
     "Expectation",
     "ExpectedVerdict",

@@ -8,7 +8,8 @@ FAULT_KINDS = frozenset({
     "equality", "fading-acceptance", "failed-request", "forbidden-text", "forbidden-token",
     "idle-drafter", "launch", "leak", "ledger", "length-limit", "misprocessed-token", "nan",
     "past-the-end", "predicted-acceptance", "processing", "regret", "repeated-acceptance",
-    "reuse", "rollback", "sample-logprob", "sample-similarity", "stopped-early",
+    "reuse", "rollback", "sample-logprob", "sample-similarity", "seeds",
+    "stopped-early",
     "surface-decoding", "surface-finish", "surface-stream", "surface-text", "surface-tool-call",
     "surface-usage", "target-path", "unexplained-token",
 })  # fmt: skip

@@ -19,12 +19,10 @@ from matrixrun.evidence.verdicts import Finding, Severity
 from matrixrun.judge.case import Case, Ints, counted
 from matrixrun.judge.invariance import comparable_groups
 from matrixrun.judge.statistics import sign_flip_p_value
-from matrixrun.judge.steps import steps_of
+from matrixrun.judge.steps import LEAST_LOSS, steps_of
 
 KIND = "acceptance-by-step"
 LEVEL = 0.001
-# A difference of less is none that anybody would stop an upgrade for.
-LEAST_RELATIVE = 0.1
 # What is kept of a cell: enough to see a tenth, and small beside the cell itself.
 MOST_STEPS = 20_000
 
@@ -113,7 +111,7 @@ def step_findings(
     worst: dict[str, tuple[str, _Paired]] = {}
     for one, other in pairs:
         found = _compare(trails[one], trails[other])
-        if found is None or found.mine > (1.0 - LEAST_RELATIVE) * found.theirs:
+        if found is None or found.mine > (1.0 - LEAST_LOSS) * found.theirs:
             continue
         if found.p_value < LEVEL / len(pairs):
             known = worst.get(one)

@@ -14,6 +14,8 @@ from matrixrun.judge.case import Case, Floats
 # Of steps that offered a draft, so many must have offered a whole one; where fewer did, the method
 # varies its drafts' length and shorter ones are used too.
 LEAST_WHOLE_SHARE = 0.3
+# Of accepted drafts: a smaller part is no loss that anybody would stop an upgrade for.
+LEAST_LOSS = 0.1
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from matrixrun.judge.testimony import Objection, Testimony
 RELATIVE_KINDS = frozenset({
     "unexplained-token", "equality", "regret", "degeneration", "drift", "distribution",
     "correlated-samples", "sample-similarity", "sample-logprob", "processing", "misprocessed-token",
-    "target-path", "accuracy",
+    "target-path", "accuracy", "seeds",
 })  # fmt: skip
 # Findings about speed alone: of them nothing follows for the outputs.
 ACCEPTANCE_KINDS = frozenset({

@@ -40,36 +40,46 @@ IDLE = msgspec.structs.replace(MISSED, struck=0, regret_max=0.0)
     ],
 )
 def test_a_fault_is_caught_missed_or_too_small(trials: list[TrialResult], outcome: Outcome):
-    assert summarise(FAULT, trials).outcome is outcome
+    assert summarise(FAULT, trials, {}).outcome is outcome
 
 
 def test_a_fault_without_a_size_cannot_be_below_the_floor():
     slow = msgspec.structs.replace(FAULT, harm=Harm.OTHER)
-    assert summarise(slow, [SMALL, SMALL]).outcome is Outcome.MISSED
+    assert summarise(slow, [SMALL, SMALL], {}).outcome is Outcome.MISSED
+
+
+@pytest.mark.parametrize(
+    ("accepted", "outcome"), [(0.49, Outcome.BELOW), (0.4, Outcome.MISSED), (None, Outcome.MISSED)]
+)
+def test_a_loss_of_acceptance_is_small_beside_a_healthy_launchs_alone(accepted, outcome):
+    worse = msgspec.structs.replace(FAULT, harm=Harm.ACCEPTANCE)
+    trial = msgspec.structs.replace(SMALL, regret_max=0.0, acceptance=accepted or 0.49)
+    healthy = {} if accepted is None else {SMALL.seed: msgspec.structs.replace(SMALL)}
+    assert summarise(worse, [trial], healthy).outcome is outcome
 
 
 def test_logprobs_off_by_more_than_the_ceiling_are_not_small():
     shifted = msgspec.structs.replace(SMALL, logprob_shift=0.5)
-    assert summarise(FAULT, [shifted]).outcome is Outcome.MISSED
+    assert summarise(FAULT, [shifted], {}).outcome is Outcome.MISSED
 
 
 def test_something_harmless_is_accused_by_one_seed():
     clear = msgspec.structs.replace(MISSED, specimen="h")
     accused = msgspec.structs.replace(CAUGHT, specimen="h")
-    assert summarise(HARMLESS, [clear, clear]).outcome is Outcome.CLEAR
-    assert summarise(HARMLESS, [clear, accused]).outcome is Outcome.ACCUSED
+    assert summarise(HARMLESS, [clear, clear], {}).outcome is Outcome.CLEAR
+    assert summarise(HARMLESS, [clear, accused], {}).outcome is Outcome.ACCUSED
 
 
 def test_figures_are_of_the_seeds_that_caught_it():
     later = msgspec.structs.replace(CAUGHT, requests=10, tokens=640, finding="regret")
-    line = summarise(FAULT, [CAUGHT, later, SMALL])
+    line = summarise(FAULT, [CAUGHT, later, SMALL], {})
     assert (line.caught, line.trials, line.requests, line.tokens) == (2, 3, 7, 448)
     assert line.finding == "unexplained-token, regret"
     assert line.regret_max == 2.0
 
 
 def test_the_json_holds_lines_and_trials():
-    line = summarise(FAULT, [CAUGHT])
+    line = summarise(FAULT, [CAUGHT], {})
     told = json.loads(as_json([line], [CAUGHT], {"seconds": 1.0}))
     assert told["lines"][0]["outcome"] == "caught"
     assert told["trials"][0]["requests"] == 4

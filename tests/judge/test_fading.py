@@ -89,7 +89,7 @@ def test_a_prompt_sent_again_is_not_late():
 
 
 def test_in_whatever_order_they_come_few_healthy_sweeps_are_near_an_accusation(monkeypatch):
-    monkeypatch.setattr("matrixrun.judge.witnesses.fading.LEAST_RELATIVE", -99.0)
+    monkeypatch.setattr("matrixrun.judge.witnesses.fading.LEAST_LOSS", -99.0)
     monkeypatch.setattr("matrixrun.judge.testimony.RARE", 2.0)
     random, found = np.random.default_rng(4), []
     examination = examine(build_case(CELL, SETTINGS, 1))

@@ -165,15 +165,33 @@ def test_a_drafter_that_is_silent_above_temperature_0_is_not_tested():
     assert "no draft was verified above temperature 0" in result.reason
 
 
-def test_a_seed_that_does_not_repeat_is_a_notice():
-    seen = observed(Sampler(seed=1))
+def again_otherwise(seen, share):
+    """Samples of which a share of those with a seed sent again came out otherwise in the on arm."""
+    again = [one.request for one in seen.observations["on"] if one.request.endswith("again")]
+    other = set(again[: round(share * len(again))])
     on = tuple(
-        replace(one, token_ids=one.token_ids[::-1].copy()) if one.request.endswith("again") else one
+        replace(one, token_ids=one.token_ids[::-1].copy()) if one.request in other else one
         for one in seen.observations["on"]
     )
-    result = result_of(replace(seen, observations={**seen.observations, "on": on}))
+    return replace(seen, observations={**seen.observations, "on": on})
+
+
+def test_seeds_that_are_kept_without_speculation_alone_are_a_fault():
+    result = result_of(again_otherwise(observed(Sampler(seed=1)), 1.0))
+    assert "seeds" in faults(result)
+    assert result.verdict is Verdict.FAIL
+
+
+def test_a_seed_that_does_not_repeat_now_and_then_is_a_notice():
+    result = result_of(again_otherwise(observed(Sampler(seed=1)), 0.25))
     assert "seeds" in {one.kind for one in result.findings}
     assert result.verdict is Verdict.PASS
+
+
+def test_seeds_that_no_arm_keeps_are_no_finding():
+    seen = again_otherwise(observed(Sampler(seed=1)), 1.0)
+    seen = replace(seen, observations={**seen.observations, "off": seen.observations["on"]})
+    assert "seeds" not in {one.kind for one in result_of(seen).findings}
 
 
 def test_the_law_sums_to_one_and_its_last_entry_is_all_others():

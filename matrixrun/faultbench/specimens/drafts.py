@@ -60,7 +60,8 @@ SPECIMENS = (
     ),
     fault(
         "past-the-block", "a draft that runs over its request's last block goes on with wrong "
-        "tokens", "vllm#16370", "past-the-block", block_size=32, vocabulary=1024, harm=Harm.OTHER,
+        "tokens", "vllm#16370", "past-the-block", block_size=32, vocabulary=1024,
+        harm=Harm.ACCEPTANCE,
     ),
     fault(
         "stale-lookup", "drafts are looked up in what a row of the batch kept of its requests "

@@ -1,13 +1,14 @@
 """distribution: whether sampled answers follow the target's own law, and are drawn independently.
 
-Four tests. Two bet on single tokens at the odds that A scores (`judge/betting.py`): on tokens that
+Five tests. Two bet on single tokens at the odds that A scores (`judge/betting.py`): on tokens that
 a wrong acceptance or residual draws too often, and on samples of one prompt that repeat each other.
 What the off arms win in the same bets is taken off: where a score is not quite the law that was
 drawn from, they win by it too. Two more compare the on arm with the control, against the off arm's
 samples, and need no score to be right: the similarity of answers by a Hamming kernel over whole
 answers (Gao, Liang and Guestrin 2024, "Model equality testing", arXiv 2410.20247; kernel two-sample
 tests: Gretton et al. 2012, J. Mach. Learn. Res. 13), and the mean logprob of a prompt's tokens. On
-and control are exchangeable given the off arm, so signs are flipped over prompts.
+and control are exchangeable given the off arm, so signs are flipped over prompts. The fifth sends a
+seed again.
 """
 
 from __future__ import annotations
@@ -22,18 +23,21 @@ from matrixrun.judge.betting import Draws, Wealth, wager, wager_on_collisions
 from matrixrun.judge.case import Floats
 from matrixrun.judge.laws import Setting
 from matrixrun.judge.sampled import Sampled, offers_single_tokens, sampled
-from matrixrun.judge.statistics import sign_flip_p_value
+from matrixrun.judge.statistics import paired_excess_p_value, sign_flip_p_value
 from matrixrun.judge.testimony import Objection, RateTest, Testimony, where_rare
 
 if TYPE_CHECKING:
     from matrixrun.judge.witnesses import ProbeExamination
 
 PROBE = "sampling"
-RATE_TESTS = 4
+RATE_TESTS = 5
 # An off arm that wins so much against its own scores does not sample from what A scores: at odds of
 # one in a thousand.
 OFF_ARM_WINS = math.log(1000.0)
 MOST_UNVALUED = 0.1
+# A near tie turns now and then, and the answer after it: seeds that hold in no more than this share
+# of prompts are not kept.
+MOST_KEPT = 0.5
 
 
 def examine_distribution(examination: ProbeExamination) -> Testimony:
@@ -193,20 +197,23 @@ def _alike(some: list[np.ndarray], others: list[np.ndarray]) -> float:
 
 
 def _seeds(arms: dict[str, Sampled]) -> Testimony:
-    """Return how often a seed sent again gave the same answer, and a notice where it did in every
-    off arm and not in the on arm."""
-    shares = {}
-    for name, arm in arms.items():
-        again = list(arm.repeated().values())
-        if again:
-            shares[name] = float(np.mean(again))
+    """Return how often a seed sent again gave the same answer. Where it did in every prompt of the
+    off arms, and in at most half of the on arm's, a test by prompts (McNemar's, as no off arm ever
+    misses); where it did in more of them, a notice."""
+    again = {name: arm.repeated() for name, arm in arms.items()}
+    shares = {name: float(np.mean(list(many.values()))) for name, many in again.items() if many}
     metrics = {f"{PROBE}.seed_repeated/{name}": share for name, share in shares.items()}
-    off = [share for name, share in shares.items() if name != "on"]
-    if "on" not in shares or not off or min(off) < 1.0 or shares["on"] == 1.0:
+    if len(shares) < len(arms) or min(shares["off"], shares["null"]) < 1.0 or shares["on"] == 1.0:
         return Testimony(metrics=metrics)
+    missed = sum(not same for same in again["on"].values())
+    p_value = paired_excess_p_value(missed, 0)
     text = (
-        f"[{PROBE}] the same seed gives the same answer in {shares['on']:.0%} of prompts; without "
-        "speculation it always does"
+        f"[{PROBE}] the same seed gives the same answer in {shares['on']:.0%} of "
+        f"{len(again['on'])} prompts; without speculation it always does (p = {p_value:.2g})"
     )
-    finding = Finding(kind="seeds", severity=Severity.NOTICE, text=text, numbers=dict(shares))
-    return Testimony((finding,), metrics)
+    numbers = {**shares, "p_value": p_value}
+    if shares["on"] > MOST_KEPT:
+        finding = Finding(kind="seeds", severity=Severity.NOTICE, text=text, numbers=numbers)
+        return Testimony((finding,), metrics)
+    finding = Finding(kind="seeds", severity=Severity.FAULT, text=text, numbers=numbers)
+    return Testimony(metrics=metrics, rates=(RateTest(p_value, finding),))

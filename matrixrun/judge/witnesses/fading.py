@@ -16,14 +16,12 @@ from matrixrun.evidence.verdicts import Finding, Severity
 from matrixrun.judge.case import Case, Floats
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.statistics import sign_flip_p_value
-from matrixrun.judge.steps import first_taken
+from matrixrun.judge.steps import LEAST_LOSS, first_taken
 from matrixrun.judge.testimony import Testimony, as_notices, where_rare
 from matrixrun.judge.witnesses.attached import is_attached
 
 RATE_TESTS = 1
 KIND = "fading-acceptance"
-# A difference of less is none that anybody would stop an upgrade for.
-LEAST_RELATIVE = 0.1
 # With fewer pairs nothing is so rare.
 LEAST_PAIRS = 14
 
@@ -38,7 +36,7 @@ def examine_fading(examination: Examination) -> Testimony:
         return Testimony()
     early, late = (float(one) for one in pairs.mean(axis=0))
     told = Testimony(metrics={"acceptance/early": early, "acceptance/late": late})
-    if late >= (1.0 - LEAST_RELATIVE) * early:
+    if late >= (1.0 - LEAST_LOSS) * early:
         return told
     p_value = sign_flip_p_value(pairs[:, 0] - pairs[:, 1])
     text = (

@@ -16,15 +16,13 @@ from matrixrun.evidence.verdicts import Finding, Severity
 from matrixrun.judge.case import Case, Floats
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.statistics import sign_flip_p_value
-from matrixrun.judge.steps import tokens_a_step
+from matrixrun.judge.steps import LEAST_LOSS, tokens_a_step
 from matrixrun.judge.testimony import RateTest, Testimony, as_notices
 from matrixrun.judge.witnesses.attached import is_attached
 
 RATE_TESTS = 1
 KIND = "repeated-acceptance"
 NOTICE_LEVEL = 0.01
-# A difference of less is none that anybody would stop an upgrade for.
-LEAST_RELATIVE = 0.1
 # The drafts of two answers are as long but for so much.
 ALIKE = 0.05
 
@@ -57,7 +55,7 @@ def examine_repeats(examination: Examination) -> Testimony:
     numbers = {"first": before, "later": after, "prompts": found.first.size, "p_value": loss}
     metrics = {"acceptance/repeated.first": before, "acceptance/repeated.later": after}
     told = Testimony(metrics=metrics)
-    if after < (1.0 - LEAST_RELATIVE) * before:
+    if after < (1.0 - LEAST_LOSS) * before:
         finding = Finding(kind=KIND, severity=Severity.FAULT, text=text, numbers=numbers)
         tested = Testimony(rates=(RateTest(loss, finding),))
         return told + (as_notices(tested) if is_attached(examination) else tested)
