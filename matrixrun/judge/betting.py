@@ -17,6 +17,7 @@ expect to win by that either.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +31,8 @@ STAKES = (0.03, 0.15, 0.5)
 LEAK_STAKES = (0.003, 0.03, 0.3)
 # Tokens that are none of the best come from nowhere where all of them together hold less than this.
 HARDLY_ANY = 0.01
+# No token at all, among ids.
+NONE = -1
 # What is less likely than this pays as if it were so likely: one token decides nothing alone.
 LEAST_PAID = 1e-4
 
@@ -187,9 +190,12 @@ def wager(draws: Draws, *, single: bool = False) -> Wealth:
             for stake in STAKES:
                 logs.append(float(np.log1p(stake * (ratio[flags] - 1.0)).sum()))
                 names.append(f"{name}, {group}")
-    strangers = wager_on_strangers(draws)
-    logs += strangers
-    names += ["tokens from nowhere"] * len(strangers)
+    for name, more in (
+        ("tokens from nowhere", wager_on_strangers(draws)),
+        ("one unlikely token again and again", wager_on_a_favourite(draws)),
+    ):
+        logs += more
+        names += [name] * len(more)
     if single:
         leaks = wager_on_leaks(draws)
         logs += leaks
@@ -225,6 +231,35 @@ def wager_on_strangers(draws: Draws) -> list[float]:
     places = others < HARDLY_ANY
     paid = (draws.outcome == last)[places] / np.maximum(others[places], LEAST_PAID)
     return [float(np.log1p(stake * (paid - 1.0)).sum()) for stake in LEAK_STAKES]
+
+
+def wager_on_a_favourite(draws: Draws) -> list[float]:
+    """Return the capital after betting, at each stake, on the unlikely token that came most often
+    so far.
+
+    What stands in for a token that was never drawn is one and the same (the id 0, padding). Each
+    draw is paid 1 / p(token) if it is that token, whose probability is known as that of what was
+    drawn, and nothing else: 1 on average, whatever the token.
+    """
+    likely = np.exp(np.minimum(draws.logprob, 0.0))
+    favourite = _favourites(draws.token, likely < HARDLY_ANY)
+    laid = favourite != NONE
+    paid = (draws.token == favourite)[laid] / np.maximum(likely[laid], LEAST_PAID)
+    return [float(np.log1p(stake * (paid - 1.0)).sum()) for stake in LEAK_STAKES]
+
+
+def _favourites(tokens: Ints, unlikely: Flags) -> Ints:
+    """Return for each token the one that came most often before it where it was `unlikely` [N],
+    the first of several; NONE where there is none yet."""
+    counts: Counter[int] = Counter()
+    favourite, found = NONE, np.full(tokens.size, NONE, dtype=np.int64)
+    for place, (token, counted) in enumerate(zip(tokens.tolist(), unlikely.tolist(), strict=True)):
+        found[place] = favourite
+        if counted:
+            counts[token] += 1
+            if counts[token] > counts[favourite]:
+                favourite = token
+    return found
 
 
 def wager_on_collisions(pairs: Floats) -> Wealth:

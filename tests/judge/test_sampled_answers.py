@@ -16,6 +16,7 @@ from matrixrun.judge.betting import (
     Draws,
     _nearest_before,
     wager,
+    wager_on_a_favourite,
     wager_on_collisions,
     wager_on_leaks,
     wager_on_strangers,
@@ -312,6 +313,30 @@ def test_tokens_from_nowhere_are_seen_though_they_are_few():
     found = wager_on_strangers(replace(fair, outcome=few))
     assert max(found) > 8.0
     assert max(wager_on_strangers(fair)) < 0.0
+
+
+def test_one_unlikely_token_again_and_again_is_seen_where_the_law_is_flat():
+    """Token 7, of probability 1 in 1,000, in place of one token of 150."""
+    seen = observed(Sampler(seed=1), prompts=24, tokens=32)
+    draws = sampled(seen.observations["on"], seen.scores["on"]).draws()
+    assert max(wager_on_a_favourite(draws)) < 3.0
+    token, logprob = draws.token.copy(), draws.logprob.copy()
+    token[::150], logprob[::150] = 7, np.log(1e-3)
+    assert max(wager_on_a_favourite(replace(draws, token=token, logprob=logprob))) > 3.0
+
+
+def test_nobody_can_expect_to_win_by_a_favourite():
+    """Tokens of a law that never changes, two in a hundred of which are unlikely ones."""
+    seen = observed(Sampler(seed=1), prompts=8, tokens=24)
+    draws = sampled(seen.observations["on"], seen.scores["on"]).draws()
+    random, wealth = np.random.default_rng(2), []
+    law = np.array([0.6, 0.38, *[0.005] * 4])
+    for _ in range(400):
+        token = random.choice(law.size, draws.token.size, p=law)
+        drawn = replace(draws, token=token, logprob=np.log(law[token]))
+        wealth.append(np.exp(wager_on_a_favourite(drawn)).mean())
+    assert np.mean(wealth) <= 1.3  # few draws win much: most of 400 means lie below 1
+    assert np.mean(np.array(wealth) >= 20.0) <= 0.05
 
 
 @given(share=st.floats(1e-7, 0.02))
