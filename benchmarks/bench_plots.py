@@ -4,7 +4,8 @@
 
 JSON are files of `matrixrun faultbench --json`. Two pictures: the largest regret of each trial
 against the ceiling of its cell (`bench-regret.svg`), and the share of trials of faults that are
-caught after so many requests (`bench-detection.svg`).
+caught after so many requests (`bench-detection.svg`), without those of transitions, of which the
+requests needed are not counted.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+
+from matrixrun.faultbench.catalogue import SPECIMENS
 
 mpl.use("svg")
 from matplotlib import pyplot as plt
@@ -30,19 +33,22 @@ CLASSES = {
                    "repeated-acceptance", "fading-acceptance"),
     "sampling and processors": ("distribution", "correlated-samples", "processing",
                                 "misprocessed-token", "forbidden-token", "sample-logprob",
-                                "sample-similarity"),
+                                "sample-similarity", "seeds"),
 }  # fmt: skip
 
 
 def read(files: list[Path]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the lines by specimen and all trials; a later file's specimen takes the place of an
-    earlier one's."""
+    earlier one's, and one that the bench has no more is left out."""
+    known = {one.name for one in SPECIMENS}
     lines: dict[str, Any] = {}
     trials: dict[str, list[dict[str, Any]]] = {}
     for file in files:
         told = json.loads(file.read_text(encoding="utf-8"))
         for line in told["lines"]:
             name = line["specimen"]
+            if name not in known:
+                continue
             lines[name] = line
             trials[name] = [one for one in told["trials"] if one["specimen"] == name]
     return lines, [one for many in trials.values() for one in many]
@@ -90,7 +96,8 @@ def draw_regret(lines: dict[str, Any], trials: list[dict[str, Any]], out: Path) 
 
 def draw_detection(lines: dict[str, Any], trials: list[dict[str, Any]], out: Path) -> None:
     """Draw the share of trials caught after so many requests, by what catches them."""
-    faulty = [one for one in trials if not lines[one["specimen"]]["harmless"]]
+    counted = {one.name for one in SPECIMENS if not one.harmless and not one.of_state}
+    faulty = [one for one in trials if one["specimen"] in counted and one["specimen"] in lines]
     figure, axes = plt.subplots(figsize=(7, 4))
     for label, kinds in CLASSES.items():
         names = {one["specimen"] for one in faulty if one["caught"] and one["finding"] in kinds}

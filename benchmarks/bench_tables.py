@@ -37,9 +37,6 @@ HARMLESS = ("put in", "after", "outcome", "accused", "regret: largest / mean",
 
 def page(lines: dict[str, Any], trials: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the page's lines: a table of faults and one of what is harmless for each group."""
-    names = {one.name for one in SPECIMENS} & lines.keys()
-    lines = {name: lines[name] for name in lines if name in names}
-    trials = [one for one in trials if one["specimen"] in names]
     harmless = sum(one["harmless"] for one in lines.values())
     yield "# What the fault bench found"
     yield ""
