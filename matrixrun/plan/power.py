@@ -23,19 +23,19 @@ def power_notes(matrix: Matrix, cells: int) -> tuple[str, ...]:
     needed = required_requests(rate, confidence, sensitivity)
     notes = [
         _sight(requests, visible, confidence),
-        _steps(matrix, visible),
+        *_steps(matrix, visible),
         *_larger_claims(matrix, visible),
         *_unpriced(matrix),
     ]
     if requests < needed:
+        other = f" or `request_fault_rate: {_up(visible):.3g}`" if _up(visible) < 1 else ""
         notes.append(
             f"detect.request_fault_rate: {rate:.3g} needs {needed} requests a cell at "
             f"{confidence:.0%}; workload.prompts is {requests}, so cells without a fault end "
-            f"INCONCLUSIVE. Write `prompts: {needed}` or `request_fault_rate: "
-            f"{_up(visible):.3g}`."
+            f"INCONCLUSIVE. Write `prompts: {needed}`{other}."
         )
-    if cells > 1:
-        joint = visible_fault_rate(requests, 1 - (1 - confidence) / cells, sensitivity)
+    joint = visible_fault_rate(requests, 1 - (1 - confidence) / cells, sensitivity)
+    if cells > 1 and joint < 1:
         notes.append(
             f"For all {cells} cells at once, {confidence:.0%} confidence reaches down to "
             f"{joint:.2%} of requests."
@@ -49,6 +49,11 @@ def power_notes(matrix: Matrix, cells: int) -> tuple[str, ...]:
 
 
 def _sight(requests: int, visible: float, confidence: float) -> str:
+    if visible >= 1:
+        return (
+            f"At detect.sensitivity {requests} requests a cell show no fault with {confidence:.0%} "
+            "confidence, not even one that touches all of them."
+        )
     return (
         f"{requests} requests a cell show a fault that touches {visible:.2%} of requests or more, "
         f"with {confidence:.0%} confidence; a rarer one, or one too small to tell from noise, can "
@@ -56,13 +61,15 @@ def _sight(requests: int, visible: float, confidence: float) -> str:
     )
 
 
-def _steps(matrix: Matrix, visible: float) -> str:
+def _steps(matrix: Matrix, visible: float) -> tuple[str, ...]:
     """Say the same for a fault that strikes verification steps: one request has many."""
+    if visible >= 1:
+        return ()
     steps = max(1.0, matrix.workload.max_tokens / TOKENS_PER_STEP)
     per_step = 1 - (1 - visible) ** (1 / steps)
     return (
         f"That is a fault in about 1 of {round(1 / per_step):,} verification steps, at some "
-        f"{steps:.0f} steps a request."
+        f"{steps:.0f} steps a request.",
     )
 
 

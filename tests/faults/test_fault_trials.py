@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,11 +12,12 @@ import pytest
 from matrixrun.evidence.errors import EngineError
 from matrixrun.evidence.launches import Launch, LaunchEnd, LaunchOutcome, Role
 from matrixrun.evidence.ledger import Closed, Event
-from matrixrun.evidence.requests import Observation, Pass
+from matrixrun.evidence.requests import Observation, Pass, Request
+from matrixrun.fanout.actor import PassAnswer
 from matrixrun.faultbench import pair, run
 from matrixrun.faultbench.catalogue import SPECIMENS
 from matrixrun.faultbench.pair import STATE_BENCH, LaunchDied, Launches
-from matrixrun.faultbench.probed import joined
+from matrixrun.faultbench.probed import Asked, joined, send
 from matrixrun.faultbench.result import Seen
 from matrixrun.faultbench.specimen import Specimen
 from matrixrun.faultbench.trial import Bench
@@ -176,3 +179,31 @@ def test_a_trial_is_looked_at_early_and_goes_on_to_the_planned_number():
     assert Bench._blocks(64) == [(0, 16), (16, 32), (32, 64)]
     assert Bench._blocks(32) == [(0, 16), (16, 32)]
     assert Bench._blocks(10) == [(0, 10)]
+
+
+def test_a_portion_of_a_probe_is_what_it_sends_of_the_prompts_not_left_out():
+    """Doubles of a pair and of a probe with one pass, a request of which is of no prompt."""
+    sent: list[str] = []
+    requests = tuple(
+        Request(id=name, prompt=name, category="c", token_ids=(1,), max_tokens=1)
+        for name in ("p-0", "p-1", "filler")
+    )
+
+    class ProbeDouble:
+        @staticmethod
+        def passes(*_: object) -> Iterator[Pass]:
+            yield Pass(id="main", requests=requests, salt="s")
+
+    def run_pass(_: Role, pass_: Pass) -> PassAnswer:
+        sent.extend(one.id for one in pass_.requests)
+        return PassAnswer((), (), {}, {}, 0.0)
+
+    pair_double = SimpleNamespace(
+        launch=lambda _: SimpleNamespace(id="a"),
+        bench=SimpleNamespace(matrix=None),
+        cell=None,
+        run=run_pass,
+    )
+    asked = Asked(ProbeDouble(), workload_of(()), {"p-1"})
+    assert set(send(pair_double, Role.ON, asked, "key")) == {"main"}
+    assert sent == ["p-0", "filler"]

@@ -8,8 +8,8 @@ from plan_matrices import plan
 from matrixrun.judge import required_requests
 
 
-def notes(**workload) -> str:
-    detect = {"request_fault_rate": 0.1, "confidence": 0.95}
+def notes(sensitivity=1.0, **workload) -> str:
+    detect = {"request_fault_rate": 0.1, "confidence": 0.95, "sensitivity": sensitivity}
     return "\n".join(plan(workload=workload, detect=detect).notes)
 
 
@@ -26,6 +26,24 @@ def test_enough_requests_are_not_complained_about():
     text = notes(prompts=29, max_tokens=48)
     assert "INCONCLUSIVE" not in text
     assert re.search(r"29 requests a cell show a fault that touches 9\.\d+% of requests", text)
+
+
+def test_the_price_of_smaller_rates_is_told():
+    text = notes(prompts=29, max_tokens=48)
+    assert "1.0% takes 299 requests a cell, 10.3 times as many" in text
+    assert "0.1% takes 2,995 requests" in text
+    assert "takes 299 requests" not in notes(prompts=300, max_tokens=48)
+
+
+def test_effects_that_are_seen_in_half_of_the_requests_take_twice_as_many():
+    assert "needs 59 requests a cell" in notes(sensitivity=0.5, prompts=29, max_tokens=48)
+
+
+def test_a_sensitivity_at_which_nothing_can_be_shown_is_told():
+    text = notes(sensitivity=0.001, prompts=29, max_tokens=48)
+    assert "show no fault" in text
+    assert "request_fault_rate: 1`" not in text
+    assert "100.00%" not in text
 
 
 def test_step_faults_are_put_beside_request_faults():
