@@ -214,16 +214,14 @@ class Sender:
         is preempted; nothing where they do not outgrow it. Alone each of them fits."""
         if not capacity or self.size * FILLS[-1] * self._longest <= capacity:
             return
-        length = min(*self._blocks, self._longest // 4)
         for number, share in enumerate(FILLS):
-            answer = int(share * self._longest) - length - 1
+            length, answer = halves(share * self._longest)
             requests = tuple(
                 self._request(name, self._texts.piece(name, length), answer, whole=True)
                 for name in (f"preempt{number}.{one}" for one in range(self.size))
             )
             answered = yield self._pass(f"preempt{number}", requests)
-            seen = growth(answered.counters_before, answered.counters_after, PREEMPTIONS)
-            if seen is None or seen > 0:
+            if preempted(answered):
                 return
 
     def drops(self, alone: Answered) -> Passes:
@@ -314,6 +312,21 @@ class Sender:
             concurrency=size or self.size,
             salt=namespace,
         )
+
+
+def halves(tokens: float) -> tuple[int, int]:
+    """Return the lengths of a prompt and an answer that are to fill so many tokens together. The
+    prompt is as long as the answer, so that requests outgrow a cache though a client that is short
+    of time sends them one after the other and some have grown before others come."""
+    length = int(tokens) // 2
+    return length, int(tokens) - length - 1
+
+
+def preempted(answered: Answered) -> bool:
+    """Return whether requests were preempted in a pass; True where the engine does not count it,
+    as no more can be asked for."""
+    seen = growth(answered.counters_before, answered.counters_after, PREEMPTIONS)
+    return seen is None or seen > 0
 
 
 def once_more(requests: Iterable[Request], name: str) -> tuple[Request, ...]:

@@ -6,7 +6,8 @@ of the same launch, with one token replaced, at every place of the draft again a
 prompts whose answers cross the borders of the cache's blocks at different places, with more than
 two requests in flight, cold, then with a cached prefix, and with limits and stop tokens that end an
 answer inside an accepted draft; where the cache is small, also requests that outgrow it together,
-so that drafts are rejected after a preemption. The off launch answers the same requests; tokens and
+so that drafts are rejected after a preemption: the same ones again where none was preempted, three
+times at most, and the last answers count. The off launch answers the same requests; tokens and
 regrets are compared as equality's are, and so are the logprobs of the tokens right after each
 rejection.
 
@@ -29,7 +30,7 @@ from matrixrun.evidence.requests import Pass, Request, Sampling
 from matrixrun.judge.counters import CAPACITY, reading
 from matrixrun.matrix.schema import Matrix
 from matrixrun.plan import EXTRA_IN_FLIGHT, PlannedPair, batch_size
-from matrixrun.probes.pressure import FILLS
+from matrixrun.probes.pressure import ROUNDS, halves, preempted
 from matrixrun.probes.protocol import Data, Passes, Source, is_control, salt
 from matrixrun.probes.texts import Texts, stop_tokens
 from matrixrun.workloads import Workload
@@ -65,8 +66,9 @@ class Rollback:
             if launch.role is Role.FORCED:
                 name = f"{stem(size)}.{LEARN}"
                 yield from _passes(launch, workload, matrix, size, name, parts=(COLD,))
+            rounds = ROUNDS if launch.role is Role.FORCED else 1
             for name in (stem(size), null_stem(size)) if within else (stem(size),):
-                yield from _passes(launch, workload, matrix, size, name)
+                yield from _passes(launch, workload, matrix, size, name, rounds=rounds)
 
     def sources(self, cell: Cell, pair: PlannedPair) -> dict[str, tuple[Source, ...]]:
         """Return the forced launch's passes as `on`; nothing where there is no such launch."""
@@ -103,7 +105,8 @@ def null_stem(size: int) -> str:
 
 def pass_ids(name: str) -> Iterator[str]:
     """Yield the ids of the passes under a stem, in the order they are sent."""
-    yield from (f"{name}.{part}" for part in (*PARTS, PREEMPT))
+    yield from (f"{name}.{part}" for part in PARTS)
+    yield from (f"{name}.{PREEMPT}{number}" for number in range(ROUNDS))
 
 
 def _passes(
@@ -114,9 +117,10 @@ def _passes(
     name: str,
     *,
     parts: Sequence[str] = PARTS,
+    rounds: int = 1,
 ) -> Passes:
-    """Yield the passes under a stem; the cold and the warm one share their cache. The last is for
-    caches that it outgrows."""
+    """Yield the passes under a stem; the cold and the warm one share their cache. Those at the end
+    are for caches that they outgrow, at most `rounds` until a request is preempted."""
     requests = _requests(launch, workload, matrix)
     most = launch.config.limits.max_num_seqs
     in_flight = max(size, EXTRA_IN_FLIGHT if most is None else min(EXTRA_IN_FLIGHT, most))
@@ -131,27 +135,27 @@ def _passes(
         )
     capacity = reading(seen.counters_after, CAPACITY)
     growing = _growing(launch, workload, matrix, in_flight, capacity)
-    if growing:
-        yield Pass(
-            id=f"{name}.{PREEMPT}",
+    for number in range(rounds if growing else 0):
+        answered = yield Pass(
+            id=f"{name}.{PREEMPT}{number}",
             requests=growing[::-1] if ".null" in name else growing,
             concurrency=in_flight,
-            salt=salt(Source(launch.id, f"{name}.{PREEMPT}")),
+            salt=salt(Source(launch.id, f"{name}.{PREEMPT}{number}")),
         )
+        if preempted(answered):
+            return
 
 
 def _growing(
     launch: Launch, workload: Workload, matrix: Matrix, count: int, capacity: float | None
 ) -> tuple[Request, ...]:
-    """Return `count` requests that together outgrow a cache of `capacity` tokens, each by the least
-    share of the longest context that does; none where none does."""
-    limits, texts = launch.config.limits, Texts(workload)
-    longest = limits.max_model_len or texts.size
-    enough = [one for one in FILLS if capacity and count * one * longest > OUTGROWN * capacity]
-    if not enough:
+    """Return `count` requests as long as the longest context, if together they outgrow a cache of
+    `capacity` tokens; else none."""
+    texts = Texts(workload)
+    longest = launch.config.limits.max_model_len or texts.size
+    if not capacity or count * longest <= OUTGROWN * capacity:
         return ()
-    length = min(limits.block_size or USUAL_BLOCK, longest // 4)
-    answer = int(enough[0] * longest) - length - 1
+    length, answer = halves(longest)
     return tuple(
         _request(
             f"{PREEMPT}.{number}",

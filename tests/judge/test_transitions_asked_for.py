@@ -153,7 +153,7 @@ def rolled_back(
     return examined(
         "rollback",
         on,
-        records=[record("rollback.b8.cold"), record("rollback.b8.preempt", preempted)],
+        records=[record("rollback.b8.cold"), record("rollback.b8.preempt0", preempted)],
         ledgers={"forced": after_preemptions(after)} if told else {},
     )
 

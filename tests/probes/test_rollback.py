@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from driving import drive
 from probe_sweeps import matrix, plan, workload
 
@@ -23,12 +24,12 @@ def planned(**changes):
     return sections, plan(sections)
 
 
-def sent(role: Role, **changes):
+def sent(role: Role, counters=lambda _: ({}, {}), **changes):
     sections, made = planned(**changes)
     launch = next(one for one in made.launches if one.role is role)
     cells = [cell for cell in made.cells if cell.id in launch.cells]
-    seen = drive(PROBE.passes(launch, cells, workload(), sections), workload())
-    return {one.id: one for one, _ in seen}
+    passes = PROBE.passes(launch, cells, workload(), sections)
+    return {one.id: one for one, _ in drive(passes, workload(), counters=counters)}
 
 
 def test_an_extra_launch_is_planned_for_each_draft_length_and_shared_by_methods():
@@ -127,3 +128,60 @@ def test_a_server_that_runs_already_is_asked_for_nothing():
         "batch_size": 8,
     }
     assert sent(Role.A, engines={"vllm": attached}, grid=grid) == {}
+
+
+# -- preemptions -----------------------------------------------------------------------------------
+
+CAPACITY = {"kv_cache_capacity_tokens": 300.0}
+
+
+def outgrown(role: Role, preempts_in: str | None):
+    """Return what is sent to outgrow a small cache of an engine that preempts in passes so named
+    only; None for one that does not count it."""
+
+    def counters(pass_):
+        if preempts_in is None:
+            return CAPACITY, CAPACITY
+        grown = float(pass_.id.endswith(preempts_in))
+        return {**CAPACITY, "num_preemptions": 0.0}, {**CAPACITY, "num_preemptions": grown}
+
+    seen = sent(role, counters, grid={**matrix().grid, "batch_size": 8})
+    return {name: one for name, one in seen.items() if "preempt" in name}
+
+
+@pytest.mark.parametrize(
+    ("when", "rounds"), [("b8.preempt0", 1), ("b8.preempt1", 2), ("never", 3), (None, 1)]
+)
+def test_planned_drafts_outgrow_the_cache_again_until_a_request_is_preempted(when, rounds):
+    """What the learning pass preempts does not count: there are no drafts in it."""
+    passes = outgrown(Role.FORCED, when)
+    learned, *again = passes.values()
+    assert list(passes) == [
+        "rollback.b8.learn.preempt0",
+        *(f"rollback.b8.preempt{number}" for number in range(rounds)),
+    ]
+    assert all(one.requests == learned.requests for one in again)
+    assert len({one.salt for one in passes.values()}) == 1 + rounds
+
+
+def test_the_off_launch_answers_them_once():
+    assert list(outgrown(Role.A, "never")) == [
+        "rollback.b8.preempt0",
+        "rollback.b8.null.preempt0",
+    ]
+
+
+def test_requests_outgrow_a_cache_though_they_are_not_sent_together():
+    """In the middle of their answers, as requests are that follow one another, they need more than
+    there is."""
+    requests = outgrown(Role.FORCED, "b8.preempt0")["rollback.b8.preempt0"].requests
+    middle = sum(len(one.token_ids) + one.max_tokens / 2 for one in requests)
+    assert middle > CAPACITY["kv_cache_capacity_tokens"]
+
+
+def test_every_pass_that_may_be_sent_is_read():
+    _, made = planned(grid={**matrix().grid, "batch_size": 8})
+    pair = made.pairs[0]
+    read = {one.pass_id for one in PROBE.sources(made.cells[0], pair)["on"]}
+    everything = {**sent(Role.FORCED), **outgrown(Role.FORCED, "never")}
+    assert read == {name for name in everything if ".b8." in name and ".learn." not in name}

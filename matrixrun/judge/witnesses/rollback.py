@@ -130,7 +130,7 @@ def _after_preemption(examination: ProbeExamination) -> dict[str, int]:
     """Return how often requests were preempted, and drafts rejected after that, where it was asked
     for. Which requests were preempted the ledger alone says, and an engine's counters may lag."""
     passes = examination.observed.records.get("on", ())
-    asked = [one for one in passes if one.pass_id.endswith(".preempt")]
+    asked = [one for one in passes if ".preempt" in one.pass_id]
     if not asked:
         return {}
     grown = [
