@@ -44,7 +44,7 @@ def read(files: list[Path]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     lines: dict[str, Any] = {}
     trials: dict[str, list[dict[str, Any]]] = {}
     for file in files:
-        told = json.loads(file.read_text(encoding="utf-8"))
+        told = _load(file)
         for line in told["lines"]:
             name = line["specimen"]
             if name not in known:
@@ -52,6 +52,17 @@ def read(files: list[Path]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             lines[name] = line
             trials[name] = [one for one in told["trials"] if one["specimen"] == name]
     return lines, [one for many in trials.values() for one in many]
+
+
+def _load(file: Path) -> dict[str, Any]:
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+        told["lines"], told["trials"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise SystemExit(
+            f"{file}: no output of `matrixrun faultbench --json` ({error}); run it again"
+        ) from None
+    return told
 
 
 def draw_regret(lines: dict[str, Any], trials: list[dict[str, Any]], out: Path) -> None:
