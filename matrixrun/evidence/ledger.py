@@ -115,6 +115,13 @@ class Ended(_Event, frozen=True, kw_only=True):
     seconds: float
 
 
+class CalledOff(_Event, frozen=True, kw_only=True):
+    """Whoever sent a request calls it off though it is over: the word came after its end."""
+
+    step: int
+    request: int
+
+
 class Closed(_Event, frozen=True, kw_only=True):
     """A step is over, or the last request is: blocks not free, and those of them that are given
     back later. `requests` are not over yet."""
@@ -150,6 +157,7 @@ Event = (
     | Preempted
     | Freed
     | Ended
+    | CalledOff
     | Closed
     | Reset
     | Full

@@ -61,6 +61,7 @@ class Turn:
     reused: bool = False
     scheduled: bool = False
     ended: ledger.Ended | None = None
+    called_off_late: bool = False
 
 
 @dataclass(frozen=True)
@@ -319,3 +320,7 @@ class _Book:
             self._broken(Rule.FREED, event.step, text)
         turn.ended = event
         self.counts[ENDS.get(event.how, "ends.other")] += 1
+
+    @take.register
+    def _(self, event: ledger.CalledOff) -> None:
+        self._turn(event.request).called_off_late = True

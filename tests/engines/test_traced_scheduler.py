@@ -57,6 +57,7 @@ def test_the_engines_own_scheduler_keeps_every_rule(
     assert len(account.turns) == 24
     assert all(one.ended is not None for one in account.turns)
     assert not [name for name, count in account.counts.items() if count == 0]
+    assert [one.number for one in account.turns if one.called_off_late] == [0]
 
 
 FAULTS = {

@@ -142,15 +142,12 @@ def _overrun(turn: Turn, answered: int, account: Account) -> Overrun:
 
 def _past_stop_strings(overruns: Sequence[Overrun]) -> Testimony:
     """Return how much is kept past stop strings. The server's front end sees them and calls the
-    request off; until then the scheduler goes on. A request that was not called off, and went on to
-    another end for more steps than that takes, is a fault."""
+    request off; until then the scheduler goes on. A request that went on to another end for more
+    steps than that takes, and was not called off afterwards by a front end short of time, is a
+    fault."""
     if not overruns:
         return Testimony()
-    missed = [
-        one
-        for one in overruns
-        if one.steps > ABORT_STEPS and one.turn.ended and one.turn.ended.how != ABORTED
-    ]
+    missed = [one for one in overruns if one.steps > ABORT_STEPS and not _called_off(one.turn)]
     found = []
     if missed:
         ended = missed[0].turn.ended
@@ -169,6 +166,10 @@ def _past_stop_strings(overruns: Sequence[Overrun]) -> Testimony:
     }
     metrics = {f"ledger/past_stop_string.{name}": float(one) for name, one in metrics.items()}
     return Testimony(tuple(found), metrics=metrics)
+
+
+def _called_off(turn: Turn) -> bool:
+    return turn.called_off_late or (turn.ended is not None and turn.ended.how == ABORTED)
 
 
 def ended_early(kind: str, launch: str, outcome: LaunchOutcome | None) -> Testimony:

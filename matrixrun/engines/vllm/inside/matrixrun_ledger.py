@@ -341,6 +341,21 @@ class _Ledger:
         self._journal.flush()
         return answer
 
+    def finish_requests(self, request_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        """Note who is called off too late, then go on as ever."""
+        if request_ids is not None:  # an iterable that may be read once only
+            request_ids = [request_ids] if isinstance(request_ids, str) else list(request_ids)
+            self._safely(self._called_off, request_ids)
+        return super().finish_requests(request_ids, *args, **kwargs)  # type: ignore[misc]
+
+    def _called_off(self, names: list[str]) -> None:
+        for name in names:
+            request = self.requests.get(name)  # type: ignore[attr-defined]
+            if name in self._numbers and (request is None or request.is_finished()):
+                number = self._number(name)
+                self._journal.write("calledoff", step=self._journal.step, request=number)
+        self._journal.flush()
+
     def _ended(self, request: Any) -> None:
         self._journal.write(
             "ended",
