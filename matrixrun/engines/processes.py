@@ -21,7 +21,8 @@ GUARD = Path(__file__).with_name("guard.py")
 GRACE_SECONDS = 8.0  # vLLM ends its workers in about a second; a GPU engine may need a few
 STOP_MARGIN_SECONDS = 25.0  # beyond the grace: the keeper's own two rounds of KILL
 SILENT_SECONDS = 10.0  # a keeper that has not even named itself by then is looked for
-KEEPER_KILLED = ("keeper gone", "terminated")  # what a guard sees of it, by whichever comes first
+KEEPER_GONE = "keeper gone"
+KEEPER_KILLED = (KEEPER_GONE, "terminated")  # what a guard sees of it, by whichever comes first
 MARKER = "MATRIXRUN_OWNED_BY"
 
 
@@ -84,13 +85,10 @@ class Held:
 
         A guard that was itself killed cannot tell: -9 then.
         """
-        status = self.status()
-        keeper = status.get("keeper")
-        if keeper is None:
+        status = self._settled()
+        if "keeper" not in status:
             silent = time.monotonic() - self._began > SILENT_SECONDS and not marked(self.marker)
             return -signal.SIGKILL if silent else None
-        if "ended" not in status and not psutil.pid_exists(keeper):
-            status = {"ended": "keeper gone", **self.status()}
         if "exit" not in status and "ended" not in status:
             return None
         code = status.get("exit")
@@ -99,13 +97,18 @@ class Held:
     def unguarded(self) -> bool:
         """Whether guard or keeper was killed: the other one has ended the command then, with
         whatever exit code it has for that."""
+        status = self._settled()
+        killed = status.get("ended") in ("guard lost", KEEPER_GONE)
+        return killed or status.get("since") in KEEPER_KILLED
+
+    def _settled(self) -> dict[str, Any]:
+        """The status; where the keeper is gone, `ended` says so unless it wrote how itself. What
+        it wrote last is read after it was found gone: it may end between two looks."""
         status = self.status()
-        if status.get("since") in KEEPER_KILLED:
-            return True
         keeper = status.get("keeper")
-        if "ended" in status:
-            return bool(status["ended"] == "guard lost")
-        return keeper is not None and not psutil.pid_exists(keeper)
+        if keeper is None or "ended" in status or psutil.pid_exists(keeper):
+            return status
+        return {"ended": KEEPER_GONE, **self.status()}
 
     def wait(self, timeout: float) -> int | None:
         """The exit code, or None when `timeout` seconds pass first."""

@@ -15,14 +15,15 @@ from typing import Any
 
 from matrixrun.engines import containers, tracebacks
 from matrixrun.engines.environments import USED, Environment
-from matrixrun.engines.processes import Held, end_orphans
+from matrixrun.engines.processes import GRACE_SECONDS, Held, end_orphans
 from matrixrun.engines.protocol import Client, Engine
 from matrixrun.engines.surroundings import engine_environment, mask, mask_text, telling
 from matrixrun.evidence.errors import EngineDied, EngineHung, EngineRefused
 from matrixrun.evidence.launches import Command
 
 POLL_SECONDS = 0.25
-KILLED_SECONDS = 3.0  # a client may notice before the guard has written it down
+# A client may notice before the guard, which ends the rest of the tree first, has written it down.
+KILLED_SECONDS = GRACE_SECONDS + 3.0
 HEALTH_TIMEOUT = 5.0
 TAIL_LINES = 60
 TAIL_BYTES = 256 * 1024

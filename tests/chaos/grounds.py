@@ -22,7 +22,6 @@ from matrixrun.fanout.cluster import PACKAGE_PARENT
 HERE = Path(__file__).parent
 MARK = "CHAOS_GROUNDS"  # engines inherit it: no MATRIXRUN_ variable reaches them
 NODES, CPUS = 3, 2
-START_ATTEMPTS = 4
 
 DOUBLE = """\
 name: chaos
@@ -102,7 +101,7 @@ class Grounds:
         write_target(folder / "target")
 
     def __enter__(self) -> Grounds:
-        from ray.cluster_utils import Cluster
+        from ray_nodes import PatientCluster
 
         path = os.pathsep.join(p for p in (PACKAGE_PARENT, os.environ.get("PYTHONPATH")) if p)
         os.environ |= {
@@ -110,7 +109,7 @@ class Grounds:
             "RAY_AUTH_MODE": "disabled",
             "PYTHONPATH": path,
         }
-        self._cluster = Cluster()
+        self._cluster = PatientCluster()
         self._cluster.add_node(num_cpus=0, include_dashboard=False)
         for _ in range(NODES):
             self.add_node()
@@ -129,15 +128,8 @@ class Grounds:
     # -- what can be hit ---------------------------------------------------------------------
 
     def add_node(self) -> None:
-        """One more node. On a busy machine a raylet may not be up in the time that Ray gives it."""
-        for attempt in range(START_ATTEMPTS):
-            try:
-                self._cluster.add_node(num_cpus=CPUS)
-                return
-            except Exception as error:  # Ray raises no narrower one
-                if attempt == START_ATTEMPTS - 1:
-                    raise
-                print(f"again: {str(error).splitlines()[0]}", flush=True)
+        """One more node."""
+        self._cluster.add_node(num_cpus=CPUS)
 
     def worker_nodes(self) -> list[Any]:
         return sorted(self._cluster.worker_nodes, key=lambda node: node.node_id)

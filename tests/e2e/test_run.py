@@ -46,7 +46,9 @@ control: within-launch
 """
 
 
-def matrixrun(*arguments: str, cwd: Path, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+def matrixrun(
+    *arguments: str, cwd: Path, timeout: float = 1500
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "matrixrun", *arguments],
         cwd=cwd,
@@ -161,12 +163,12 @@ def test_a_killed_driver_leaves_no_engine_and_says_where_it_stood(
         stderr=subprocess.STDOUT,
     )
     try:
-        wait_for(lambda: bool(engine_processes()), 120, (tmp_path / "stdout"))
+        wait_for(lambda: bool(engine_processes()), 600, (tmp_path / "stdout"))
         os.kill(driver.pid, number)
-        code = driver.wait(90)
+        code = driver.wait(300)
     finally:
         driver.kill()
-    wait_for(lambda: not engine_processes(), 60, (tmp_path / "stdout"))
+    wait_for(lambda: not engine_processes(), 120, (tmp_path / "stdout"))
     if number is signal.SIGTERM:
         assert code == 2
         assert json.loads((tmp_path / "out" / "summary.json").read_text())["exit_code"] == 2

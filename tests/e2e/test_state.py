@@ -50,8 +50,8 @@ HAPPENED = {
 def results(tmp_path_factory) -> tuple[CellResult, ...]:
     folder = tmp_path_factory.mktemp("state")
     command = [sys.executable, "-m", "matrixrun", "run", str(STATE), "--no-tracking"]
-    command += ["--only", "*ngram*", "--results", str(folder / "out"), "--deadline", "20"]
-    subprocess.run(command, cwd=folder, check=False, timeout=1300)
+    command += ["--only", "*ngram*", "--results", str(folder / "out"), "--deadline", "25"]
+    subprocess.run(command, cwd=folder, check=False, timeout=1700)
     return Store.open(folder / "out").results()
 
 

@@ -43,12 +43,12 @@ def engine_of(file: str, name: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """A head that holds nothing, and two nodes."""
-    from ray.cluster_utils import Cluster
+    from ray_nodes import PatientCluster
 
     wanted = {"RAY_AUTH_MODE": "disabled", "PYTHONPATH": PACKAGE_PARENT}
     before = {name: os.environ.get(name) for name in wanted}
     os.environ |= wanted
-    made = Cluster()
+    made = PatientCluster()
     try:
         made.add_node(num_cpus=0, include_dashboard=False)
         for _ in range(2):

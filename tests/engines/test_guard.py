@@ -254,3 +254,31 @@ def test_a_guard_that_cannot_write_its_notes_still_ends_what_it_holds(
     assert held.wait(20) == -signal.SIGKILL
     held.stop()
     assert "No such file" in (tmp_path / "log").read_text()
+
+
+def test_a_keeper_that_ends_between_two_looks_was_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status is read before it says how all ended, and its writer is gone right after."""
+    status = tmp_path / "status"
+    held = Held(
+        [sys.executable, "-c", "raise SystemExit(9)"],
+        env={}, output=subprocess.DEVNULL, status_path=status,
+    )  # fmt: skip
+    try:
+        assert held.wait(60) == 9
+        _wait(lambda: "ended" in held.status())
+        *before, last = status.read_text().splitlines(keepends=True)
+        assert "ended" in last
+
+        def ends(_: int) -> bool:
+            status.write_text("".join((*before, last)))
+            return False
+
+        monkeypatch.setattr(psutil, "pid_exists", ends)
+        for look, right in ((held.unguarded, False), (held.exit_code, 9)):
+            status.write_text("".join(before))
+            assert look() == right
+    finally:
+        monkeypatch.undo()
+        held.stop()

@@ -7,9 +7,7 @@ which takes a quarter of an hour the first time.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import signal
 import socket
 import stat
 import subprocess
@@ -434,13 +432,16 @@ def test_a_server_killed_in_a_request_is_dead_and_no_failed_request(started: Sta
             id="x", prompt="x", category="c", token_ids=prompts(1)[0], max_tokens=160,
             sampling=Sampling(ignore_eos=True),
         )  # fmt: skip
+        ours = server.argv[0] if server.argv[0].endswith("llama-server") else str(LAUNCHER)
+        victims = [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if ours in (words := process.info["cmdline"] or [])[:2] and str(server.port) in words
+        ]
         task = asyncio.create_task(client.generate(request, salt="s", logprobs=64))
         await asyncio.sleep(0.05)
-        for process in psutil.process_iter(["cmdline"]):
-            words = process.info["cmdline"] or []
-            ours = server.argv[0] if server.argv[0].endswith("llama-server") else str(LAUNCHER)
-            if ours in words[:2] and str(server.port) in words:
-                os.kill(process.pid, signal.SIGKILL)
+        for process in victims:
+            process.kill()
         await task
 
     with started(arm("f32")) as server, pytest.raises(EngineDied):

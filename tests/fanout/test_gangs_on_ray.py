@@ -34,7 +34,7 @@ STANDIN = str(Path(__file__).with_name("standin.py"))
 def on_ray() -> Iterator[Any]:
     """A cluster: a head without accelerators and two nodes of eight."""
     import ray
-    from ray.cluster_utils import Cluster
+    from ray_nodes import PatientCluster
 
     settings = {
         "RAY_AUTH_MODE": "disabled",
@@ -42,7 +42,7 @@ def on_ray() -> Iterator[Any]:
     }
     before = {name: os.environ.get(name) for name in settings}
     os.environ |= settings
-    made = Cluster()
+    made = PatientCluster()
     made.add_node(num_cpus=2, num_gpus=0, include_dashboard=False)
     for _ in range(2):
         made.add_node(num_cpus=8, num_gpus=8, resources={"accelerator_type:H100": 8})

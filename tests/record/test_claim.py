@@ -121,9 +121,10 @@ def test_a_driver_whose_sweep_was_taken_over_sends_nothing_more_and_says_so(
     store = on("one")
     with contextlib.ExitStack() as driver:
         driver.enter_context(store.writing())
-        fs.pipe_file(OBJECT, claim.encoded(THEIRS))
         until = time.monotonic() + 20
         while time.monotonic() < until and not told(store):
+            # Again: a claim that this one is just writing anew takes its place.
+            fs.pipe_file(OBJECT, claim.encoded(THEIRS))
             time.sleep(0.02)
         evidence = run_cell(store, make_cell())
         with pytest.raises(StoreError, match=r"taken over .* process 7 on elsewhere"):

@@ -244,7 +244,7 @@ def test_a_server_that_is_away_costs_seconds_and_no_results(store: Store) -> Non
         began = time.monotonic()
         with pytest.raises(TrackingError):
             tracking.log_cell(store, PASSED)
-        assert time.monotonic() - began < 0.1
+        assert time.monotonic() - began < 1
     assert "hunter2" not in str(failure.value)
     assert f"***@127.0.0.1:{port}" in str(failure.value)
     assert "hunter2" not in tracking.where()

