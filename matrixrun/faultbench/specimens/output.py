@@ -173,8 +173,8 @@ SPECIMENS = (
         "request has no draft", "vllm#29274", "last-unverified",
     ),
     fault(
-        "ordinal-slots", "a draft that runs over its block's end is written to the block that comes "
-        "next in memory", "text-generation-inference#2711", "ordinal-slots", block_size=32,
+        "ordinal-slots", "a draft that runs over its block's end is written to the block that "
+        "comes next in memory", "text-generation-inference#2711", "ordinal-slots", block_size=32,
         corrupting=True,
     ),
     fault(

@@ -153,8 +153,8 @@ SPECIMENS = (
         NO_REPORT, "residual-cut", tail=256, harm=Harm.OTHER, probe="sampling",
     ),
     fault(
-        "settings-of-the-first", "drafts of a step are all verified with the temperature, top-k and "
-        "top-p of the batch's first request", "Blaizzy/mlx-vlm#1647", "settings-of-the-first",
+        "settings-of-the-first", "all drafts of a step are verified with the temperature, top-k "
+        "and top-p of the batch's first request", "Blaizzy/mlx-vlm#1647", "settings-of-the-first",
         harm=Harm.OTHER, probe="sampling",
     ),
     fault(

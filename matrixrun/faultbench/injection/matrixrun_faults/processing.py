@@ -165,8 +165,8 @@ class PromptCounted(Fault):
             request = step.runner.requests[step.requests[row]]
             verified = step.decoding(row) and int(step.scheduled[row]) > 1
             asked = request.sampling_params
-            if verified and (asked.presence_penalty or asked.frequency_penalty):
-                history = [*request.prompt_token_ids[-self.parameters["window"] :], *history]
-                self.struck += 1
-            made.append(history)
+            counts = verified and bool(asked.presence_penalty or asked.frequency_penalty)
+            end = request.prompt_token_ids[-self.parameters["window"] :] if counts else []
+            made.append([*end, *history])
+            self.struck += counts
         return made
