@@ -71,4 +71,13 @@ SPECIMENS = (
         "adaptive-length", "drafts are one token shorter after a rejection, and longer after none",
         "vllm#32374", Injection(name="adaptive-length"),
     ),
+    fault(
+        "gap-after-all", "after a draft that was accepted whole the next one begins with a wrong "
+        "token", "ik_llama.cpp#1979", "gap-after-all", vocabulary=1024, harm=Harm.ACCEPTANCE,
+    ),
+    harmless(
+        "remembering-drafter", "an n-gram drafter remembers what the texts of all requests went on "
+        "with, and gets better", "sglang#13553",
+        Injection(name="remembering", parameters={"tokens": 3}), method="ngram",
+    ),
 )  # fmt: skip

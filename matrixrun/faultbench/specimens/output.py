@@ -163,4 +163,30 @@ SPECIMENS = (
         "restless-scheduler", "steps of any size, waiting requests in any order and late steps, "
         "both arms", "none", Injection(name="restless-scheduler"),
     ),
+    fault(
+        "bonus-of-last-layout", "the token behind a whole draft is read where the batch's last "
+        "verification had it: wrong in the first draft of a request beside others",
+        "TensorRT-LLM#17110", "bonus-of-last-layout",
+    ),
+    fault(
+        "last-draft-unverified", "the last token of a draft is not verified where the batch's next "
+        "request has no draft", "vllm#29274", "last-unverified",
+    ),
+    fault(
+        "ordinal-slots", "a draft that runs over its block's end is written to the block that "
+        "comes next in memory", "text-generation-inference#2711", "ordinal-slots", block_size=32,
+        corrupting=True,
+    ),
+    fault(
+        "drafted-stop", "a stop token that the drafter proposed ends the answer unverified",
+        "ohdearquant/lattice#237", "drafted-stop", load=Load.STOPS, harm=Harm.OTHER,
+    ),
+    harmless(
+        "rounded-logits", "logits rounded to bfloat16, of exact ties any wins, both arms",
+        "vllm-omni#7114", Injection(name="rounded"),
+    ),
+    harmless(
+        "preempts-at-will", "in 1 step of 10 a running request is preempted and goes on, both arms",
+        "none", Injection(name="preempts-at-will", parameters={"share": 0.1}),
+    ),
 )  # fmt: skip

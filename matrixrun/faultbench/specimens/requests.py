@@ -148,4 +148,27 @@ SPECIMENS = (
         "rejected-counted", "penalties count rejected draft tokens too",
         "osaurus-ai/vmlx-swift#357", "rejected-counted", probe="processors",
     ),
+    fault(
+        "residual-cut", "after a rejection none of the vocabulary's last quarter is ever drawn",
+        NO_REPORT, "residual-cut", tail=256, harm=Harm.OTHER, probe="sampling",
+    ),
+    fault(
+        "settings-of-the-first", "all drafts of a step are verified with the temperature, top-k "
+        "and top-p of the batch's first request", "Blaizzy/mlx-vlm#1647", "settings-of-the-first",
+        harm=Harm.OTHER, probe="sampling",
+    ),
+    fault(
+        "coupled-number", "after a rejection the token is drawn with the random number that "
+        "rejected the draft's", "vllm-ascend#16370", "coupled-number", harm=Harm.OTHER,
+        probe="sampling",
+    ),
+    fault(
+        "prompt-counted-in-drafts", "in steps with a draft presence and frequency penalties count "
+        "the prompt's last 20 tokens", "osaurus-ai/vmlx-swift#295", "prompt-counted", window=20,
+        probe="processors",
+    ),
+    fault(
+        "tail-lost", "a stream of which some part had several tokens lacks its last part's text",
+        "osaurus-ai/vmlx-swift#148", "tail-lost", harm=Harm.OTHER, method="ngram", probe="surface",
+    ),
 )  # fmt: skip

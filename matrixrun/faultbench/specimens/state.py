@@ -95,4 +95,9 @@ SPECIMENS = (
         "nan-alone", "a prompt's last position that is prefilled by itself gets logits of NaN",
         "sglang#29633", "not-a-number-alone", probe="pressure",
     ),
+    fault(
+        "shared-prefix-written", "the first draft of a request that shares a cached prefix with "
+        "another in flight is written over that prefix's end", "vllm#56734", "shared-written",
+        probe="pressure",
+    ),
 )  # fmt: skip

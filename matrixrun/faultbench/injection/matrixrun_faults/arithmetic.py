@@ -48,3 +48,21 @@ class OtherTarget(Fault):
         generator = torch.Generator().manual_seed(self.seed)
         other = torch.randn(logits.shape[-1], generator=generator, dtype=torch.float32)
         return logits.float() + self.parameters["size"] * other
+
+
+class Rounded(Fault):
+    """Logits are rounded to bfloat16, so that tokens are often tied exactly for the best one; which
+    of them is taken is left to chance."""
+
+    LEAST = 1.0e-4  # nats, far below what a rounded logit differs by
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def computed_logits(self, step: Step, logits: torch.Tensor) -> torch.Tensor:
+        values = logits.to(torch.bfloat16).to(torch.float32)
+        tied = values == values.amax(dim=-1, keepdim=True)
+        self.struck += int((tied.sum(dim=-1) > 1).sum())
+        chance = torch.rand(values.shape, generator=self._generator, dtype=torch.float32)
+        return values + self.LEAST * chance * tied

@@ -185,6 +185,10 @@ class Fault:
         """Change the text that a part of a stream adds with these tokens."""
         return text
 
+    def part(self, request: str, tokens: list[int], text: str, last: bool) -> str:
+        """Change the text that a part of a request's stream adds, the `last` one or not."""
+        return text
+
     def delta(self, tokens: list[int], text: str, message: Any) -> Any:
         """Change what the parsers of a chat make of a part of a stream: a message or None."""
         return message

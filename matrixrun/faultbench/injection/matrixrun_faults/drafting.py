@@ -177,3 +177,51 @@ class AdaptiveLength(Fault):
             self.struck += length < len(draft)
             made.append(draft[:length])
         return made
+
+
+class GapAfterAll(Fault):
+    """After a draft that was accepted whole the next one begins with a wrong token: the drafter
+    has never computed the last token of its own draft."""
+
+    def drafts(self, step: Step, drafts: Any) -> Any:
+        moved = drafts.clone()
+        for row, request in enumerate(step.requests):
+            verified = step.decoding(row) and int(step.scheduled[row]) > 1
+            if verified and step.rejected.get(request) == 0:
+                moved[row, 0] = (moved[row, 0] + 1) % self.parameters["vocabulary"]
+                self.struck += 1
+        return moved
+
+
+class Remembering(Fault):
+    """No fault: an n-gram drafter remembers of all requests what their texts went on with, and gets
+    better the more it has seen."""
+
+    CONTEXT = 3
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._after: dict[tuple[int, ...], list[int]] = {}
+        self._learned: dict[str, int] = {}
+
+    def drafts(self, step: Step, drafts: Any) -> Any:
+        batch, made = step.runner.input_batch, []
+        for row, (request, draft) in enumerate(zip(step.requests, drafts, strict=True)):
+            if step.runner.discard_request_mask.np[row]:
+                made.append(draft)
+                continue
+            text = batch.token_ids_cpu[row, : batch.num_tokens_no_spec[row]].tolist()
+            self._learn(request, text)
+            found = self._after.get(tuple(text[-self.CONTEXT :]), list(draft))
+            found = found[: max(0, step.runner.max_model_len - len(text))]
+            self.struck += found != list(draft)
+            made.append(found)
+        return made
+
+    def _learn(self, request: str, text: list[int]) -> None:
+        """Take in what has become known of a request's text."""
+        tokens, begin = self.parameters["tokens"], self._learned.get(request, self.CONTEXT)
+        for place in range(begin, len(text) - tokens + 1):
+            context = tuple(text[place - self.CONTEXT : place])
+            self._after[context] = text[place : place + tokens]
+        self._learned[request] = max(begin, len(text) - tokens + 1)

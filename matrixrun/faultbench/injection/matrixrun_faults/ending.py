@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .base import Fault
+import torch
+
+from .base import Fault, Row, write_row
+from .step import Step
+from .verification import accepted
 
 Append = Callable[[list[int]], tuple[list[int], bool]]
 
@@ -115,3 +119,16 @@ class Stalled(Fault):
             if late and number % every == self.seed % every:
                 scheduler.running.remove(request)
                 self.struck += 1
+
+
+class DraftedStop(Fault):
+    """A stop token that a draft holds ends the answer, also where the target has another token."""
+
+    def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        for row, draft, best, _ in rows:
+            known = step.runner.requests[step.requests[row]].sampling_params.stop_token_ids or ()
+            wrong = accepted(draft, best)
+            if wrong < len(draft) and draft[wrong] in known:
+                write_row(emitted, row, draft[: wrong + 1])
+                self.struck += 1
+        return emitted

@@ -305,6 +305,8 @@ def _wrap_replies(control: Control) -> None:
         made = original(state, tokens, *args)
         if state.output_kind is RequestOutputKind.DELTA and tokens:
             made.text = control.fault.piece(tokens, made.text, state.detokenizer.tokenizer.decode)
+            last = made.finish_reason is not None
+            made.text = control.fault.part(state.request_id, tokens, made.text, last)
             control.report()
         return made
 

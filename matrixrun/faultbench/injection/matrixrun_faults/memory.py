@@ -191,3 +191,63 @@ class LooksAhead(Fault):
         ahead = verified and int(step.scheduled.max()) > 1
         self.struck += ahead
         return ahead
+
+
+class OrdinalSlots(Fault):
+    """The slots of a verification step's tokens are counted on from its first one's: behind the end
+    of its block they lie in whichever block comes next in memory, not in the request's own."""
+
+    def placed(self, step: Step, slots: list[torch.Tensor]) -> None:
+        size, first = self.parameters["block_size"], step.first_places()
+        end = step.runner.kv_cache_config.num_blocks * size
+        for row in range(step.running):
+            count = int(step.scheduled[row])
+            within = size - step.computed(row) % size
+            if not step.decoding(row) or count <= within:
+                continue
+            beyond = slice(int(first[row]) + within, int(first[row]) + count)
+            moved = False
+            for slot in slots:
+                begin = int(slot[beyond.start - 1]) + 1
+                wrong = torch.arange(begin, begin + count - within, dtype=slot.dtype)
+                wrong[wrong >= end] = NOWHERE
+                moved |= not torch.equal(slot[beyond], wrong)
+                slot[beyond] = wrong
+            self.struck += moved
+
+
+class SharedWritten(Fault):
+    """The first draft of a request that has its prefix from the cache, and shares it with another
+    one in flight, is written over the end of the last block that they share: whoever has that
+    prefix, now or later, reads it there."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._ends: dict[int, list[int]] = {}
+
+    def before_placing(self, step: Step, tables: list[Any], positions: torch.Tensor) -> None:
+        self._ends = {}
+        for row, request in enumerate(step.requests):
+            begins = step.decoding(row) and step.generated(row) == 1
+            if not begins or int(step.scheduled[row]) < 2:
+                continue
+            last = [step.cached.get(request, 0) // table.block_size - 1 for table in tables]
+            if min(last) < 0:
+                continue
+            held = [
+                table.block_table.np[: step.running, at]
+                for table, at in zip(tables, last, strict=True)
+            ]
+            if all(int((blocks == blocks[row]).sum()) > 1 for blocks in held):
+                self._ends[row] = [
+                    (int(blocks[row]) + 1) * table.block_size
+                    for table, blocks in zip(tables, held, strict=True)
+                ]
+
+    def placed(self, step: Step, slots: list[torch.Tensor]) -> None:
+        first = step.first_places()
+        for row, ends in self._ends.items():
+            start, drafts = int(first[row]) + 1, int(step.scheduled[row]) - 1
+            for slot, end in zip(slots, ends, strict=True):
+                slot[start : start + drafts] = torch.arange(end - drafts, end, dtype=slot.dtype)
+            self.struck += 1

@@ -34,3 +34,19 @@ class RestlessScheduler(Fault):
 
     def planned(self, scheduler: Any) -> None:
         scheduler.max_num_scheduled_tokens = self._budget
+
+
+class PreemptsAtWill(Fault):
+    """Now and then a running request has to wait and gives its blocks back; it goes on in the same
+    step or a later one, with what the prefix cache still has of it."""
+
+    def planning(self, scheduler: Any) -> None:
+        running = [one for one in scheduler.running if one.num_output_tokens > 1]
+        if not running or self.random.random() >= self.parameters["share"]:
+            return
+        request = self.random.choice(running)
+        scheduler.running.remove(request)
+        scheduler._preempt_request(request, time.monotonic())
+        # As vLLM itself has it where requests are preempted between two steps.
+        scheduler.prev_step_scheduled_req_ids.discard(request.request_id)
+        self.struck += 1

@@ -153,3 +153,20 @@ class RejectedCounted(Fault):
             self.struck += bool(rejected) and penalised(step, row)
             made.append([*rejected, *history])
         return made
+
+
+class PromptCounted(Fault):
+    """In steps that verify a draft presence and frequency penalties count the end of the prompt as
+    if it had been generated."""
+
+    def counted(self, step: Step, rows: list[int], histories: list[list[int]]) -> list[list[int]]:
+        made = []
+        for row, history in zip(rows, histories, strict=True):
+            request = step.runner.requests[step.requests[row]]
+            verified = step.decoding(row) and int(step.scheduled[row]) > 1
+            asked = request.sampling_params
+            counts = verified and bool(asked.presence_penalty or asked.frequency_penalty)
+            end = request.prompt_token_ids[-self.parameters["window"] :] if counts else []
+            made.append([*end, *history])
+            self.struck += counts
+        return made

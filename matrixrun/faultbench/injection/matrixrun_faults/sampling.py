@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from itertools import accumulate
 from typing import Any
 
@@ -211,3 +212,72 @@ class SeedIgnored(Fault):
         rest = law / torch.empty_like(law).exponential_()
         rest[torch.arange(rest.shape[0]), drafts.long()] = 0.0
         return rest.argmax(dim=-1).to(tokens.dtype)
+
+
+class ResidualCut(Fault):
+    """After a rejection the last tokens of the vocabulary are never drawn, as by a kernel that
+    leaves out its last tile: where one would have been, another is. What a seed gives stays so."""
+
+    def recovered(
+        self,
+        step: Step,
+        counts: list[int],
+        drafts: torch.Tensor,
+        law: torch.Tensor,
+        tokens: torch.Tensor,
+    ) -> torch.Tensor:
+        end, made, position = law.shape[1] - self.parameters["tail"], tokens.clone(), 0
+        for row, count in enumerate(counts):
+            for place in range(count):
+                token, draft = int(tokens[position]), int(drafts[position])
+                if token >= end:
+                    # Of whole numbers alone: what the law rounds to differs from step to step.
+                    name = f"{token}.{draft}.{step.generated(row) + place}"
+                    draws = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+                    race = torch.empty(end).exponential_(generator=draws)
+                    rest = law[position, :end] / race
+                    if draft < end:
+                        rest[draft] = 0.0
+                    made[position] = rest.argmax()
+                    self.struck += 1
+                position += 1
+        return made
+
+
+class SettingsOfTheFirst(Fault):
+    """Draft positions of all requests of a step are verified with the temperature, top-k and top-p
+    of the first one of the batch that has a draft."""
+
+    def expanded(self, field: str, right: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+        made = right[:1].expand_as(right).contiguous() if right.numel() else right
+        self.struck += int((made != right).sum())
+        return made
+
+
+class CoupledNumber(Fault):
+    """After a rejection the token is drawn, by the sum of the probabilities before it, with the
+    random number that the draft token was rejected by: it is never a small one."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._numbers = torch.zeros(0, dtype=torch.float64)
+
+    def uniforms(self, step: Step, counts: list[int], uniforms: torch.Tensor) -> torch.Tensor:
+        self._numbers = uniforms.clone()
+        return uniforms
+
+    def recovered(
+        self,
+        step: Step,
+        counts: list[int],
+        drafts: torch.Tensor,
+        law: torch.Tensor,
+        tokens: torch.Tensor,
+    ) -> torch.Tensor:
+        rest = law.double()
+        rest[torch.arange(rest.shape[0]), drafts.long().clamp(min=0)] = 0.0
+        sums = rest.cumsum(dim=-1)
+        wanted = self._numbers.to(sums.dtype) * sums[:, -1]
+        drawn = torch.searchsorted(sums, wanted.unsqueeze(-1)).flatten()
+        self.struck += tokens.numel()
+        return drawn.clamp(max=law.shape[1] - 1).to(tokens.dtype)

@@ -66,3 +66,20 @@ class StopStringMissed(Fault):
         seen = any(one in text[max(0, before - len(one) + 1) :] for one in wanted)
         self.struck += int(seen)
         return original(tokens[-1:], ended)
+
+
+class TailLost(Fault):
+    """Of a stream of which a part had several tokens the last part never comes: it is held back
+    where text is put together, and nobody asks for it at the end."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._bundled: set[str] = set()
+
+    def part(self, request: str, tokens: list[int], text: str, last: bool) -> str:
+        if len(tokens) > 1:
+            self._bundled.add(request)
+        if not last or not text or request not in self._bundled:
+            return text
+        self.struck += 1
+        return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -260,3 +260,41 @@ class NotANumberAlone(Fault):
                 logits[firsts[row]] = float("nan")
                 self.struck += 1
         return logits
+
+
+class BonusOfLastLayout(Fault):
+    """The token behind a draft that is accepted whole is read at the place that the batch's last
+    verification had for that row: a request whose row had no draft then gets a wrong one."""
+
+    def __init__(self, parameters: dict[str, Any], seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._places: list[int] = []
+        self._read: list[int] = []
+
+    def verified_logits(self, step: Step, counts: list[int], logits: torch.Tensor) -> torch.Tensor:
+        right = [end - 1 for end in accumulate(count + 1 for count in counts)]
+        late = [*self._places, *right[len(self._places) :]][: len(right)]
+        last = logits.shape[0] - 1
+        self._read = logits[[min(place, last) for place in late]].argmax(dim=-1).tolist()
+        self._places = right
+        return logits
+
+    def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        for row, draft, *_ in rows:
+            right = int(emitted[row, len(draft)]) if draft else -1
+            if right >= 0 and right != self._read[row]:
+                emitted[row, len(draft)] = self._read[row]
+                self.struck += 1
+        return emitted
+
+
+class LastUnverified(Fault):
+    """The last token of a draft is not verified where the batch's next request has no draft, as of
+    a loop whose end is the next one's beginning."""
+
+    def emit(self, step: Step, emitted: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+        for (row, draft, best, _), (_, beside, *_) in pairwise(rows):
+            if len(draft) > 1 and not beside and accepted(draft, best) == len(draft) - 1:
+                write_row(emitted, row, [*draft, best[-1]])
+                self.struck += 1
+        return emitted
