@@ -31,6 +31,8 @@ STAKES = (0.03, 0.15, 0.5)
 LEAK_STAKES = (0.003, 0.03, 0.3)
 # Tokens that are none of the best come from nowhere where all of them together hold less than this.
 HARDLY_ANY = 0.01
+# A rank of a sharded vocabulary, or a kernel's last tile, holds about so much of all ids.
+PARTS = 4
 # No token at all, among ids.
 NONE = -1
 # What is less likely than this pays as if it were so likely: one token decides nothing alone.
@@ -193,6 +195,7 @@ def wager(draws: Draws, *, single: bool = False) -> Wealth:
     for name, more in (
         ("tokens from nowhere", wager_on_strangers(draws)),
         ("one unlikely token again and again", wager_on_a_favourite(draws)),
+        ("a part of the vocabulary left out", wager_on_parts(draws)),
     ):
         logs += more
         names += [name] * len(more)
@@ -246,6 +249,31 @@ def wager_on_a_favourite(draws: Draws) -> list[float]:
     laid = favourite != NONE
     paid = (draws.token == favourite)[laid] / np.maximum(likely[laid], LEAST_PAID)
     return [float(np.log1p(stake * (paid - 1.0)).sum()) for stake in LEAK_STAKES]
+
+
+def wager_on_parts(draws: Draws) -> list[float]:
+    """Return the capital after betting, for each quarter of the ids and at each stake, that its
+    tokens are drawn too seldom.
+
+    So it is where a rank of a sharded vocabulary or a kernel's tile takes no part, and where one
+    random number serves twice: drawn by the sum of the probabilities before it, a token's id goes
+    by how large the number was. Odds are known of the best tokens. The very best is mostly the
+    draft's own and is taken as such, so that it counts for no part. How large ids are is taken from
+    those seen before each draw. Settings that cut a law merge some of its tokens: it is left out.
+    """
+    draws = draws.where(draws.cut == Setting.WHOLE.number)
+    largest = np.maximum.accumulate(draws.top.max(axis=1, initial=0))[:, None] + 1
+    part_of = np.minimum(draws.top * PARTS // largest, PARTS - 1)
+    part_of[:, 0] = NONE
+    drawn = np.column_stack([part_of, np.full(draws.token.size, NONE)])[
+        np.arange(draws.token.size), draws.outcome
+    ]
+    found = []
+    for part in range(PARTS):
+        share = (draws.law[:, :-1] * (part_of == part)).sum(axis=1)
+        paid = (drawn != part) / np.maximum(1.0 - share, LEAST_PAID)
+        found += [float(np.log1p(stake * (paid - 1.0)).sum()) for stake in STAKES]
+    return found
 
 
 def _favourites(tokens: Ints, unlikely: Flags) -> Ints:

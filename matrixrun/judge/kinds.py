@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 FAULT_KINDS = frozenset({
-    "acceptance", "acceptance-by-position", "acceptance-by-step", "accuracy",
+    "acceptance", "acceptance-after-whole-draft", "acceptance-by-position", "acceptance-by-step",
+    "accuracy",
     "correlated-samples", "cut-short", "degeneration", "distribution", "drift", "empty-output",
     "equality", "fading-acceptance", "failed-request", "forbidden-text", "forbidden-token",
     "idle-drafter", "launch", "leak", "ledger", "length-limit", "misprocessed-token", "nan",

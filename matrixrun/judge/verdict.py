@@ -28,6 +28,7 @@ RELATIVE_KINDS = frozenset({
 ACCEPTANCE_KINDS = frozenset({
     "acceptance", "predicted-acceptance", "acceptance-by-position", "idle-drafter",
     "repeated-acceptance", "fading-acceptance", "acceptance-by-step",
+    "acceptance-after-whole-draft",
 })  # fmt: skip
 # What ends a cell before its tokens are looked at, the worse first.
 OUTCOMES = (Verdict.ERROR, Verdict.REFUSED)

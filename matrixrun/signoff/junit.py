@@ -42,6 +42,7 @@ CHECK_OF = {
     "acceptance-by-step": "acceptance",
     "predicted-acceptance": "prediction",
     "acceptance-by-position": "drafting",
+    "acceptance-after-whole-draft": "drafting",
     "idle-drafter": "drafting",
     "repeated-acceptance": "repeats",
     "fading-acceptance": "fading",

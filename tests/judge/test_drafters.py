@@ -94,8 +94,22 @@ def test_a_drafter_that_is_off_in_one_request_of_eight_is_a_fault():
 
 
 @pytest.mark.parametrize("change", [np.zeros_like, lambda many: np.full_like(many, 3)])
-def test_steps_that_accept_less_or_more_than_the_rule_says_are_a_fault(change):
+def test_steps_that_accept_less_than_the_rule_says_or_more_than_answers_hold_are_a_fault(change):
     assert "predicted-acceptance" in kinds(result_of(with_ngram_steps(change=change)))
+
+
+def test_a_drafter_that_is_better_than_the_rule_is_a_notice():
+    """It may remember other requests' texts: its steps are fewer, and take more each."""
+    cell = with_ngram_steps()
+    fewer = [
+        replace(one, accepted=np.array([3, 3], np.int32), drafted=np.array([3, 3], np.int32))
+        for one in cell.on
+    ]
+    better = result_of(replace(cell, on=tuple(fewer)))
+    due = (one.accepted[:-1].sum() for one in cell.on)
+    assert sum(due) < 3 * len(fewer)
+    assert "predicted-acceptance" in kinds(better, Severity.NOTICE)
+    assert "predicted-acceptance" not in kinds(better)
 
 
 def test_one_request_with_other_steps_is_a_notice():
@@ -129,6 +143,35 @@ def test_heads_whose_later_positions_are_never_taken_get_a_notice():
     result = result_of(drafted_by_a_model(first_only, method="eagle3"))
     assert "acceptance-by-position" in kinds(result, Severity.NOTICE)
     assert "acceptance-by-position" not in kinds(result)
+
+
+def lost_behind_whole_drafts(one):
+    """The first token of a draft is never taken behind a draft that was taken whole."""
+    taken = one.accepted.copy()
+    for step in range(1, taken.size):
+        if taken[step - 1] == one.drafted[step - 1]:
+            taken[step] = 0
+    return taken
+
+
+def test_a_draft_model_that_fails_behind_every_whole_draft_is_a_fault():
+    result = result_of(drafted_by_a_model(lost_behind_whole_drafts))
+    assert "acceptance-after-whole-draft" in kinds(result)
+    assert result.metrics["acceptance/first.after_whole"] == 0.0
+
+
+def test_heads_that_fail_behind_every_whole_draft_get_a_notice():
+    result = result_of(drafted_by_a_model(lost_behind_whole_drafts, method="eagle3"))
+    assert "acceptance-after-whole-draft" in kinds(result, Severity.NOTICE)
+    assert "acceptance-after-whole-draft" not in kinds(result)
+
+
+def test_drafts_behind_whole_ones_are_taken_as_others_are():
+    result = result_of(drafted_by_a_model())
+    assert "acceptance-after-whole-draft" not in kinds(result) + kinds(result, Severity.NOTICE)
+    after, other = (result.metrics[f"acceptance/first.after_{name}"]
+                    for name in ("whole", "rejection"))  # fmt: skip
+    assert after == pytest.approx(other, abs=0.15)
 
 
 def off_in_a_third(one):

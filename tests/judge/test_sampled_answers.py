@@ -19,6 +19,7 @@ from matrixrun.judge.betting import (
     wager_on_a_favourite,
     wager_on_collisions,
     wager_on_leaks,
+    wager_on_parts,
     wager_on_strangers,
 )
 from matrixrun.judge.laws import law_of, law_under
@@ -323,6 +324,20 @@ def test_one_unlikely_token_again_and_again_is_seen_where_the_law_is_flat():
     token, logprob = draws.token.copy(), draws.logprob.copy()
     token[::150], logprob[::150] = 7, np.log(1e-3)
     assert max(wager_on_a_favourite(replace(draws, token=token, logprob=logprob))) > 3.0
+
+
+def test_a_part_of_the_vocabulary_that_is_never_drawn_is_seen():
+    """Of the best tokens but the first, those of the last quarter of the ids are replaced."""
+    seen = observed(Sampler(seed=1), prompts=24, tokens=32)
+    draws = sampled(seen.observations["on"], seen.scores["on"]).draws()
+    assert max(wager_on_parts(draws)) < 3.0
+    places = np.arange(draws.token.size)
+    named = np.column_stack([draws.top, np.zeros(draws.token.size, np.int64)])
+    lost = (named[places, draws.outcome] >= 0.75 * draws.top.max()) & (draws.outcome > 0)
+    assert 0.03 < lost.mean() < 0.3
+    left = replace(draws, outcome=np.where(lost, 0, draws.outcome))
+    found = wager_on_parts(left)
+    assert max(found) == max(found[-len(found) // 4 :]) > 8.0
 
 
 def test_nobody_can_expect_to_win_by_a_favourite():

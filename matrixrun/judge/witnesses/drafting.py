@@ -4,7 +4,9 @@ A draft model proposes its greedy continuation of the committed text. As long as
 taken, the next one is proposed after the same text as if a new step had begun there: whether it is
 taken is a property of the place in the text, not of the position in the draft. So later positions
 are taken about as often as the first, given that the step has come so far; heads lose a little with
-every position. And a drafter that offers whole drafts offers one at every step.
+every position. Nor does it matter what became of the draft before: after one that was taken whole
+the next begins no worse, unless the drafter has missed its own last token. And a drafter that
+offers whole drafts offers one at every step.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from matrixrun.judge.steps import Steps, draft_length, steps_of
 from matrixrun.judge.testimony import Testimony
 
 POSITION = "acceptance-by-position"
+AFTER_WHOLE = "acceptance-after-whole-draft"
 IDLE = "idle-drafter"
 # Methods whose draft is a model of its own, continued token by token.
 DRAFT_MODELS = ("draft_model", "draft-simple", "STANDALONE")
@@ -39,14 +42,16 @@ MOST_IDLE = 0.05
 
 def examine_drafting(examination: Examination) -> Testimony:
     """Return faults (notices for other methods than a draft model) where later draft positions are
-    hardly ever taken, and where tokens come without a draft from a drafter of whole drafts."""
+    hardly ever taken, or drafts behind whole ones, and where tokens come without a draft from a
+    drafter of whole drafts."""
     case = examination.case
     steps = steps_of(case)
     if not steps.given or prompt_lookup_of(_facts(case)) is not None:
         return Testimony()
     length = draft_length(case, steps)
-    level = 1.0 - examination.settings.alpha / (max(1, case.sweep_cells) * max(1, length + 1))
-    return _by_position(case, steps, length, level) + _idle(case, steps, length, level)
+    level = 1.0 - examination.settings.alpha / (max(1, case.sweep_cells) * max(1, length + 2))
+    found = _by_position(case, steps, length, level) + _after_whole(case, steps, length, level)
+    return found + _idle(case, steps, length, level)
 
 
 def _facts(case: Case) -> dict[str, object]:
@@ -87,6 +92,41 @@ def _by_position(case: Case, steps: Steps, length: int, level: float) -> Testimo
     )
     numbers = {"position": broken[0], "rate": worst.value, "first": first.value}
     finding = Finding(kind=POSITION, severity=_severity(case), text=text, numbers=numbers)
+    return Testimony((finding,), metrics)
+
+
+def _after_whole(case: Case, steps: Steps, length: int, level: float) -> Testimony:
+    """Return what becomes of drafts behind one that was taken whole, and of those behind a
+    rejection."""
+    count = len(case.requests)
+    follows = np.zeros(steps.owner.size, dtype=bool)
+    follows[1:] = (steps.owner[1:] == steps.owner[:-1]) & steps.ordered[1:] & steps.verified[:-1]
+    whole = np.zeros(steps.owner.size, dtype=bool)
+    whole[1:] = steps.accepted[:-1] == steps.drafted[:-1]
+    used, taken = steps.used(length) & follows, steps.accepted > 0
+    rates: list[Ratio] = []
+    for behind in (whole, ~whole):
+        places = used & behind
+        if places.sum() < LEAST_TRIALS:
+            return Testimony()
+        offered = counted(steps.owner[places], np.ones(places.sum()), count)
+        ratio = clustered_ratio(counted(steps.owner[places], taken[places], count), offered,
+                                level=level)  # fmt: skip
+        if ratio is None or not math.isfinite(ratio.error):
+            return Testimony()
+        rates.append(ratio)
+    after, other = rates
+    metrics = {"acceptance/first.after_whole": after.value,
+               "acceptance/first.after_rejection": other.value}  # fmt: skip
+    if after.high >= LEAST_KEPT * other.low:
+        return Testimony(metrics=metrics)
+    text = (
+        f"the first token of a draft is accepted in {after.value:.1%} of the steps behind a draft "
+        f"that was accepted whole (at most {after.high:.1%}), in {other.value:.1%} of those behind "
+        "a rejection: the drafter goes on from a text without its own last token"
+    )
+    numbers = {"rate": after.value, "other": other.value}
+    finding = Finding(kind=AFTER_WHOLE, severity=_severity(case), text=text, numbers=numbers)
     return Testimony((finding,), metrics)
 
 

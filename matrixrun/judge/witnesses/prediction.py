@@ -34,11 +34,13 @@ LEAST_REQUESTS = 2
 
 @dataclass(frozen=True)
 class Predicted:
-    """By request [requests]: draft tokens that had to be accepted and that were, whether the steps
-    are the predicted ones, each request's last step left out, which its limit may cut."""
+    """By request [requests]: draft tokens that had to be accepted and that were, how many its
+    answer has room for beside those that each step adds itself, whether the steps are the predicted
+    ones; each request's last step left out, which its limit may cut."""
 
     accepted: Floats
     seen: Floats
+    room: Floats
     steps: Floats
     alike: np.ndarray
 
@@ -67,9 +69,11 @@ def examine_prediction(examination: Examination) -> Testimony:
 
 
 def _finding(case: Case, on: Predicted, differing: np.ndarray, drafter: PromptLookup) -> Finding:
-    """Return a fault where the steps are off by enough, else a notice that some are."""
-    wrong = float(np.abs(on.accepted - on.seen).sum())
-    due = float(on.accepted.sum())
+    """Return a fault where enough is lost, or counted that the answers do not hold, else a notice
+    that some steps are others: a drafter that is better than the rule is no reason against an
+    upgrade."""
+    due, held = float(on.accepted.sum()), np.minimum(on.seen, on.room)
+    wrong = max(0.0, due - float(held.sum())) + float((on.seen - held).sum())
     least = max(LEAST_RELATIVE * due, float(drafter.tokens))
     fault = wrong > least and differing.size >= LEAST_REQUESTS
     worst = int(differing[np.argmax(np.abs(on.accepted - on.seen)[differing])])
@@ -87,7 +91,7 @@ def _finding(case: Case, on: Predicted, differing: np.ndarray, drafter: PromptLo
 
 def _predict(case: Case, answers: Answers, drafter: PromptLookup) -> Predicted:
     count = len(case.requests)
-    accepted, seen, steps = np.zeros(count), np.zeros(count), np.zeros(count)
+    accepted, seen, room, steps = (np.zeros(count) for _ in range(4))
     alike = np.ones(count, dtype=bool)
     for index, request in enumerate(case.requests):
         prompt, tokens = case.prompt_tokens(request), answers.part(answers.token_ids, index)
@@ -98,5 +102,6 @@ def _predict(case: Case, answers: Answers, drafter: PromptLookup) -> Predicted:
         due_drafted, due = (many[:-1] for many in predicted_steps(drafts, len(prompt)))
         drafted, taken = observed.drafted[:-1], observed.accepted[:-1]
         accepted[index], seen[index], steps[index] = due.sum(), taken.sum(), due.size
+        room[index] = max(0, tokens.size - 1 - taken.size)
         alike[index] = np.array_equal(due_drafted, drafted) and np.array_equal(due, taken)
-    return Predicted(accepted, seen, steps, alike)
+    return Predicted(accepted, seen, room, steps, alike)
