@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,6 +155,23 @@ def clustered_ratio(numerators: Floats, denominators: Floats, *, level: float) -
     error = math.sqrt(variance)
     reach = float(stats.t.ppf(0.5 + level / 2.0, count - 1)) * error
     return Ratio(value, value - reach, value + reach, error, count)
+
+
+def rate(taken: Floats, offered: Floats, *, level: float) -> Ratio | None:
+    """Return the share of `offered` trials that was `taken`, both [n] by cluster, as above; None
+    also with a single cluster.
+
+    The interval holds the exact one for independent trials (Clopper and Pearson 1934, Biometrika
+    26): what was never taken in any cluster has no spread between them, and is still no zero.
+    """
+    ratio = clustered_ratio(taken, offered, level=level)
+    if ratio is None or not math.isfinite(ratio.error):
+        return None
+    count, total = float(taken.sum()), float(offered.sum())
+    tail = (1.0 - level) / 2.0
+    low = stats.beta.ppf(tail, count, total - count + 1.0) if count > 0 else 0.0
+    high = stats.beta.isf(tail, count + 1.0, total - count) if count < total else 1.0
+    return replace(ratio, low=min(ratio.low, float(low)), high=max(ratio.high, float(high)))
 
 
 @dataclass(frozen=True)

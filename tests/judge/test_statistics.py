@@ -199,3 +199,14 @@ def test_intervals_grow_with_what_requests_have_in_common():
     assert wide.error > 3 * narrow.error
     assert narrow.low < 0.6 < narrow.high
     assert statistics.clustered_ratio(np.zeros(3), np.zeros(3), level=0.95) is None
+
+
+@pytest.mark.parametrize("taken", [0, 7, 30])
+def test_a_rates_interval_is_no_narrower_than_that_of_independent_trials(taken: int):
+    """Though all clusters are alike, as they are where nothing was taken, or everything."""
+    offered = np.full(10, 3.0)
+    found = statistics.rate(np.full(10, taken / 10.0), offered, level=0.99)
+    exact = stats.binomtest(taken, 30).proportion_ci(0.99)
+    assert found is not None
+    assert found.value == pytest.approx(taken / 30)
+    assert (found.low, found.high) == pytest.approx((exact.low, exact.high))

@@ -11,8 +11,6 @@ offers whole drafts offers one at every step.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from matrixrun.evidence.cells import Speculation
@@ -20,7 +18,7 @@ from matrixrun.evidence.verdicts import Finding, Severity
 from matrixrun.judge.case import Case, counted
 from matrixrun.judge.examination import Examination
 from matrixrun.judge.prompt_lookup import prompt_lookup_of
-from matrixrun.judge.statistics import Ratio, clustered_ratio
+from matrixrun.judge.statistics import Ratio, clustered_ratio, rate
 from matrixrun.judge.steps import Steps, draft_length, steps_of
 from matrixrun.judge.testimony import Testimony
 
@@ -35,6 +33,8 @@ LOOKUPS = ("ngram", "suffix", "lookup")
 # heads keep two thirds and more from one position to the next.
 LEAST_KEPT = 0.25
 LEAST_TRIALS = 30
+LEAST_ANSWERS = 8
+NEARLY_ALL = 0.8
 # Drafts are whole but for so many; a drafter whose drafts vary may leave one out as well.
 WHOLE = 0.95
 MOST_IDLE = 0.05
@@ -76,8 +76,8 @@ def _by_position(case: Case, steps: Steps, length: int, level: float) -> Testimo
         if reached.sum() < LEAST_TRIALS:
             break
         taken = counted(owner, reached & (accepted > position), len(case.requests))
-        ratio = clustered_ratio(taken, counted(owner, reached, len(case.requests)), level=level)
-        if ratio is None or not math.isfinite(ratio.error):
+        ratio = rate(taken, counted(owner, reached, len(case.requests)), level=level)
+        if ratio is None:
             break
         kept[position] = ratio
     metrics = {f"acceptance/conditional.position.{j}": one.value for j, one in kept.items()}
@@ -97,28 +97,30 @@ def _by_position(case: Case, steps: Steps, length: int, level: float) -> Testimo
 
 def _after_whole(case: Case, steps: Steps, length: int, level: float) -> Testimony:
     """Return what becomes of drafts behind one that was taken whole, and of those behind a
-    rejection."""
+    rejection. A text that goes round may bring the same wrong place behind every whole draft: what
+    is a drafter's shows in nearly all answers that have both."""
     count = len(case.requests)
     follows = np.zeros(steps.owner.size, dtype=bool)
     follows[1:] = (steps.owner[1:] == steps.owner[:-1]) & steps.ordered[1:] & steps.verified[:-1]
     whole = np.zeros(steps.owner.size, dtype=bool)
     whole[1:] = steps.accepted[:-1] == steps.drafted[:-1]
     used, taken = steps.used(length) & follows, steps.accepted > 0
-    rates: list[Ratio] = []
+    rates, shares = [], []
     for behind in (whole, ~whole):
-        places = used & behind
-        if places.sum() < LEAST_TRIALS:
-            return Testimony()
-        offered = counted(steps.owner[places], np.ones(places.sum()), count)
-        ratio = clustered_ratio(counted(steps.owner[places], taken[places], count), offered,
-                                level=level)  # fmt: skip
-        if ratio is None or not math.isfinite(ratio.error):
+        offered = counted(steps.owner, used & behind, count)
+        accepted = counted(steps.owner, used & behind & taken, count)
+        ratio = rate(accepted, offered, level=level)
+        if ratio is None or offered.sum() < LEAST_TRIALS:
             return Testimony()
         rates.append(ratio)
+        shares.append(np.divide(accepted, offered, out=np.full(count, np.nan), where=offered > 0))
     after, other = rates
+    both = np.isfinite(shares[0]) & (np.nan_to_num(shares[1]) > 0)
+    worse = shares[0][both] < LEAST_KEPT * shares[1][both]
     metrics = {"acceptance/first.after_whole": after.value,
                "acceptance/first.after_rejection": other.value}  # fmt: skip
-    if after.high >= LEAST_KEPT * other.low:
+    everywhere = worse.size >= LEAST_ANSWERS and worse.mean() >= NEARLY_ALL
+    if after.high >= LEAST_KEPT * other.low or not everywhere:
         return Testimony(metrics=metrics)
     text = (
         f"the first token of a draft is accepted in {after.value:.1%} of the steps behind a draft "

@@ -69,11 +69,12 @@ def examine_prediction(examination: Examination) -> Testimony:
 
 
 def _finding(case: Case, on: Predicted, differing: np.ndarray, drafter: PromptLookup) -> Finding:
-    """Return a fault where enough is lost, or counted that the answers do not hold, else a notice
-    that some steps are others: a drafter that is better than the rule is no reason against an
-    upgrade."""
+    """Return a fault where enough is lost (over all, or in answers that had nothing accepted), or
+    counted that the answers do not hold, else a notice that some steps are others: a drafter that
+    is better than the rule is no reason against an upgrade."""
     due, held = float(on.accepted.sum()), np.minimum(on.seen, on.room)
-    wrong = max(0.0, due - float(held.sum())) + float((on.seen - held).sum())
+    lost = max(due - float(held.sum()), float(on.accepted[held == 0].sum()))
+    wrong = max(0.0, lost) + float((on.seen - held).sum())
     least = max(LEAST_RELATIVE * due, float(drafter.tokens))
     fault = wrong > least and differing.size >= LEAST_REQUESTS
     worst = int(differing[np.argmax(np.abs(on.accepted - on.seen)[differing])])
