@@ -19,6 +19,7 @@ import matplotlib as mpl
 import numpy as np
 
 from matrixrun.faultbench.catalogue import SPECIMENS
+from matrixrun.judge.verdict import ACCEPTANCE_KINDS
 
 mpl.use("svg")
 from matplotlib import pyplot as plt
@@ -29,8 +30,7 @@ CLASSES = {
     "tokens wrong": ("unexplained-token", "regret", "degeneration", "equality"),
     "ends, failures, logprobs": ("past-the-end", "length-limit", "stopped-early", "failed-request",
                                  "drift", "target-path", "answers", "nan", "empty"),
-    "acceptance": ("inactive", "predicted-acceptance", "acceptance-by-position", "idle-drafter",
-                   "repeated-acceptance", "fading-acceptance"),
+    "acceptance": ("inactive", *sorted(ACCEPTANCE_KINDS)),
     "sampling and processors": ("distribution", "correlated-samples", "processing",
                                 "misprocessed-token", "forbidden-token", "sample-logprob",
                                 "sample-similarity", "seeds"),
