@@ -45,7 +45,7 @@ def report(
 
     for path, named in ((out, "--out"), (junit, "--junit"), (bundles, "--bundles")):
         if path is not None:
-            require_place(path, named)
+            require_place(path, named, folder=named == "--bundles")
     damage: list[str] = []
     with opened(sweep, results_root) as store:
         typer.echo(signing.write_report(store, out, say=damage.append))

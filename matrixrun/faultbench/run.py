@@ -17,6 +17,7 @@ from matrixrun.faultbench.specimen import Specimen
 from matrixrun.faultbench.table import BAD, Line, as_json, as_table, summarise
 from matrixrun.faultbench.trial import Baseline, Bench
 from matrixrun.judge import settings_for
+from matrixrun.record.files import write_bytes
 
 Say = Callable[[str], None]
 # The specimens that switch nothing on, by the method of their launch.
@@ -51,6 +52,7 @@ def run_bench(options: BenchOptions, *, cache: Path, say: Say) -> BenchResult:
         UserError: `only` names what does not exist.
         EngineError: a launch does not serve, the injection is not in its process, or the ledger of
             the launch with the fault has ended.
+        StoreError: the JSON cannot be written.
     """
     chosen, began = select(options.only), time.monotonic()
     trials: list[TrialResult] = []
@@ -61,7 +63,7 @@ def run_bench(options: BenchOptions, *, cache: Path, say: Say) -> BenchResult:
         facts.update(told)
         about = {"seconds": time.monotonic() - began, "seeds": options.seeds, "facts": facts}
         if options.json_file is not None:
-            options.json_file.write_bytes(as_json(list(_lines(chosen, trials)), trials, about))
+            write_bytes(options.json_file, as_json(list(_lines(chosen, trials)), trials, about))
 
     for of_state, file in ((False, BENCH), (True, STATE_BENCH)):
         some = [one for one in chosen if one.of_state is of_state]

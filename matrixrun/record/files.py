@@ -230,13 +230,19 @@ def checked(path: Path, data: bytes, expected: str, remedy: str) -> bytes:
     return data
 
 
-def require_place(path: Path, named: str) -> None:
-    """Refuse a file or folder that is to be written where more than the last folder on the way is
-    missing, or one directly below the root: that is a slip of the pen, and no place to make.
+def require_place(path: Path, named: str, *, folder: bool = False) -> None:
+    """Refuse a file, or `folder`, that is to be written where the other stands, or where more than
+    the last folder on the way is missing, or one directly below the root: that is a slip of the
+    pen, and no place to make. Said before any work is done for it.
 
     Raises:
-        UserError: naming the first folder that is not there.
+        UserError: naming what stands there, or the first folder that is not there.
     """
+    if path.exists() and path.is_dir() is not folder:
+        raise UserError(
+            f"{named} {path}: that is {'no folder' if folder else 'a folder'}",
+            remedy=f"name a {'folder' if folder else 'file'}, new or old",
+        )
     parent = path.absolute().parent
     above = parent.parent
     if parent.is_dir() or (above.is_dir() and above != above.parent):

@@ -141,6 +141,28 @@ def test_more_than_the_last_folder_is_never_made_nor_one_at_the_root(
     assert not (tmp_path / "nope").exists()
 
 
+def test_a_folder_in_a_files_place_is_told_before_any_work_and_the_other_way_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bench of an hour that cannot be written would be lost."""
+    store = make_store(tmp_path / "nightly")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    for arguments, words in (
+        (["report", str(store.root), "--out", "folder"], "that is a folder"),
+        (["report", str(store.root), "--junit", "folder"], "that is a folder"),
+        (["report", str(store.root), "--bundles", "file"], "that is no folder"),
+        (["baseline", "accept", str(store.root), "--out", "folder"], "that is a folder"),
+        (["sync", str(store.root), "--tracking-uri", f"sqlite:///{tmp_path}/folder"], "a folder"),
+        (["faultbench", "--only", "healthy", "--json", "folder"], "that is a folder"),
+    ):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["matrixrun", *arguments])
+        assert _main() == 4, arguments
+        assert words in capsys.readouterr().err
+    assert not (store.root / "report.html").exists()
+
+
 def test_the_last_folder_may_be_made(tmp_path: Path) -> None:
     require_place(tmp_path / "new" / "x.html", "--out")
     require_place(Path("x.html"), "--out")
