@@ -11,12 +11,15 @@ offers whole drafts offers one at every step.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from matrixrun.evidence.cells import Speculation
 from matrixrun.evidence.verdicts import Finding, Severity
-from matrixrun.judge.case import Case, counted
+from matrixrun.judge.case import Case, Floats, counted
 from matrixrun.judge.examination import Examination
+from matrixrun.judge.laws import Flags
 from matrixrun.judge.prompt_lookup import prompt_lookup_of
 from matrixrun.judge.statistics import Ratio, clustered_ratio, rate
 from matrixrun.judge.steps import Steps, draft_length, steps_of
@@ -95,41 +98,62 @@ def _by_position(case: Case, steps: Steps, length: int, level: float) -> Testimo
     return Testimony((finding,), metrics)
 
 
+@dataclass(frozen=True)
+class _Behind:
+    """How often the first token of drafts behind some others was taken: over all, and by request
+    [requests], NaN where there were none."""
+
+    rate: Ratio
+    shares: Floats
+
+
 def _after_whole(case: Case, steps: Steps, length: int, level: float) -> Testimony:
     """Return what becomes of drafts behind one that was taken whole, and of those behind a
     rejection. A text that goes round may bring the same wrong place behind every whole draft: what
     is a drafter's shows in nearly all answers that have both."""
-    count = len(case.requests)
+    follows, whole = _follows(steps)
+    used = steps.used(length) & follows
+    after = _behind(case, steps, used & whole, level)
+    other = _behind(case, steps, used & ~whole, level)
+    if after is None or other is None:
+        return Testimony()
+    metrics = {"acceptance/first.after_whole": after.rate.value,
+               "acceptance/first.after_rejection": other.rate.value}  # fmt: skip
+    both = np.isfinite(after.shares) & (np.nan_to_num(other.shares) > 0)
+    worse = after.shares[both] < LEAST_KEPT * other.shares[both]
+    everywhere = worse.size >= LEAST_ANSWERS and worse.mean() >= NEARLY_ALL
+    if after.rate.high >= LEAST_KEPT * other.rate.low or not everywhere:
+        return Testimony(metrics=metrics)
+    text = (
+        f"the first token of a draft is accepted in {after.rate.value:.1%} of the steps behind a "
+        f"draft that was accepted whole (at most {after.rate.high:.1%}), in {other.rate.value:.1%} "
+        "of those behind a rejection: the drafter goes on from a text without its own last token"
+    )
+    numbers = {"rate": after.rate.value, "other": other.rate.value}
+    finding = Finding(kind=AFTER_WHOLE, severity=_severity(case), text=text, numbers=numbers)
+    return Testimony((finding,), metrics)
+
+
+def _follows(steps: Steps) -> tuple[Flags, Flags]:
+    """Return whether each step [S] follows one of its answer's that verified a draft, and whether
+    that one took it whole."""
     follows = np.zeros(steps.owner.size, dtype=bool)
     follows[1:] = (steps.owner[1:] == steps.owner[:-1]) & steps.ordered[1:] & steps.verified[:-1]
     whole = np.zeros(steps.owner.size, dtype=bool)
     whole[1:] = steps.accepted[:-1] == steps.drafted[:-1]
-    used, taken = steps.used(length) & follows, steps.accepted > 0
-    rates, shares = [], []
-    for behind in (whole, ~whole):
-        offered = counted(steps.owner, used & behind, count)
-        accepted = counted(steps.owner, used & behind & taken, count)
-        ratio = rate(accepted, offered, level=level)
-        if ratio is None or offered.sum() < LEAST_TRIALS:
-            return Testimony()
-        rates.append(ratio)
-        shares.append(np.divide(accepted, offered, out=np.full(count, np.nan), where=offered > 0))
-    after, other = rates
-    both = np.isfinite(shares[0]) & (np.nan_to_num(shares[1]) > 0)
-    worse = shares[0][both] < LEAST_KEPT * shares[1][both]
-    metrics = {"acceptance/first.after_whole": after.value,
-               "acceptance/first.after_rejection": other.value}  # fmt: skip
-    everywhere = worse.size >= LEAST_ANSWERS and worse.mean() >= NEARLY_ALL
-    if after.high >= LEAST_KEPT * other.low or not everywhere:
-        return Testimony(metrics=metrics)
-    text = (
-        f"the first token of a draft is accepted in {after.value:.1%} of the steps behind a draft "
-        f"that was accepted whole (at most {after.high:.1%}), in {other.value:.1%} of those behind "
-        "a rejection: the drafter goes on from a text without its own last token"
-    )
-    numbers = {"rate": after.value, "other": other.value}
-    finding = Finding(kind=AFTER_WHOLE, severity=_severity(case), text=text, numbers=numbers)
-    return Testimony((finding,), metrics)
+    return follows, whole
+
+
+def _behind(case: Case, steps: Steps, places: Flags, level: float) -> _Behind | None:
+    """Return how often the first draft token is taken in the flagged steps; None of too few."""
+    count = len(case.requests)
+    offered = counted(steps.owner, places, count)
+    taken = counted(steps.owner, places & (steps.accepted > 0), count)
+    ratio = rate(taken, offered, level=level)
+    if ratio is None or offered.sum() < LEAST_TRIALS:
+        return None
+    shares = np.divide(taken, offered, out=np.full(count, np.nan), where=offered > 0)
+    return _Behind(ratio, np.asarray(shares))
 
 
 def _idle(case: Case, steps: Steps, length: int, level: float) -> Testimony:
